@@ -1,0 +1,1 @@
+"""Tests of srcjit, by area; `harness` and `programs` are shared by them."""

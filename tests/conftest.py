@@ -1,0 +1,34 @@
+"""Settings for every test: a cache directory of its own and few threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keeps what tests compile out of the user's cache, and the user's cache out of them."""
+    directory = tmp_path_factory.mktemp("srcjit-cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SRCJIT_CACHE_DIR", str(directory))
+        yield directory
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_threads() -> None:
+    """More threads than cores make the timing of small kernels meaningless."""
+    torch.set_num_threads(min(2, torch.get_num_threads()))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips tests marked `cuda` where there is no GPU."""
+    if torch.cuda.is_available():
+        return
+    skip = pytest.mark.skip(reason="no CUDA device")
+    for item in items:
+        if "cuda" in item.keywords:
+            item.add_marker(skip)
