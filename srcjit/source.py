@@ -1,0 +1,303 @@
+"""Finds the source of a function: its text, its tree, and where every node stands.
+
+Imports without torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import inspect
+import weakref
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import CodeType, FunctionType
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from srcjit.locate import (
+    SourceUnavailable,
+    lines_of,
+    locate,
+    parsed_file,
+    uses_frames,
+)
+from srcjit.origin import Origin, Origins
+
+__all__ = ["FunctionSource", "SourceUnavailable", "find_source"]
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionSource:
+    """The definition of one function.
+
+    Attributes:
+        name: The name that `tree` defines; an identifier, also for a lambda.
+        qualname: Qualified name as users see it.
+        file: File name as the code object has it.
+        first_line: Line of `def` (or `lambda`) in `file`, from 1.
+        tree: The definition without its decorators; a lambda is a `def` with a `return`.
+        origins: Where each statement and expression of `tree` stands.
+        freevars: Names that live in closure cells.
+        class_name: The class around it, by which `__x` is mangled, or None.
+        uses_frames: It calls `locals`, `eval`, `sys._getframe` or the like, by name.
+        is_generator: It has a `yield` of its own.
+        is_async: It is declared with `async def`.
+    """
+
+    name: str
+    qualname: str
+    file: str
+    first_line: int
+    tree: cst.FunctionDef
+    origins: Origins
+    freevars: tuple[str, ...] = ()
+    class_name: str | None = None
+    uses_frames: bool = False
+    is_generator: bool = False
+    is_async: bool = False
+
+    @cached_property
+    def text(self) -> str:
+        """The text of the definition, not indented."""
+        return cst.Module([self.tree]).code
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex digest of `text`."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+    @classmethod
+    def from_tree(
+        cls,
+        name: str,
+        tree: cst.FunctionDef,
+        origins: Origins,
+        *,
+        file: str,
+        freevars: tuple[str, ...] = (),
+        qualname: str | None = None,
+        first_line: int | None = None,
+        class_name: str | None = None,
+    ) -> FunctionSource:
+        """Wraps a definition that a pass has written.
+
+        Its first line is that of the first statement with an origin, unless it is given.
+        """
+        if first_line is None:
+            origin = next(_found_origins(tree, origins), None)
+            first_line = origin.line if origin else 1
+        return cls(
+            name=name,
+            qualname=qualname or name,
+            file=file,
+            first_line=first_line,
+            tree=tree,
+            origins=origins,
+            freevars=freevars,
+            class_name=class_name,
+        )
+
+
+def _found_origins(tree: cst.FunctionDef, origins: Origins) -> Iterator[Origin]:
+    for statement in tree.body.body:
+        origin = origins.get(statement)
+        if origin is not None:
+            yield origin
+
+
+# ── The cache ───────────────────────────────────────────────────────────────────────
+
+_sources: dict[int, tuple[weakref.ref[CodeType], FunctionSource]] = {}
+# NOTE: keyed by id. Code objects compare by value and ignore the file name, so equal text in
+# two files would share an entry in a WeakKeyDictionary.
+
+
+def find_source(function: FunctionType) -> FunctionSource:
+    """Finds the definition that `function` was compiled from.
+
+    Args:
+        function: A Python function. Wrappers are not unwrapped.
+
+    Returns:
+        The same object each time for one code object.
+
+    Raises:
+        SourceUnavailable: There is no text for it, or the text is no longer what it runs.
+    """
+    code = function.__code__
+    entry = _sources.get(id(code))
+    if entry is not None and entry[0]() is code:
+        return entry[1]
+    source = _find(function, code)
+    key = id(code)
+    _sources[key] = (weakref.ref(code, lambda _: _sources.pop(key, None)), source)
+    return source
+
+
+def _find(function: FunctionType, code: CodeType) -> FunctionSource:
+    lines = lines_of(code.co_filename, function.__globals__)
+    found = locate(parsed_file(code.co_filename, lines), code)
+    if isinstance(found.node, ast.Lambda):
+        name = f"lambda_{found.node.lineno}"
+        tree, origins = _lambda_as_def(
+            found.node, name, lines, function.__qualname__, code
+        )
+    else:
+        name = found.node.name
+        tree, origins = _parse_def(found.node, lines, function.__qualname__, code)
+    return FunctionSource(
+        name=name,
+        qualname=function.__qualname__,
+        file=code.co_filename,
+        first_line=found.node.lineno,
+        tree=tree,
+        origins=origins,
+        freevars=code.co_freevars,
+        class_name=found.class_name,
+        uses_frames=uses_frames(found.node),
+        is_generator=bool(
+            code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR)
+        ),
+        is_async=bool(
+            code.co_flags & (inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
+        ),
+    )
+
+
+# ── Trees ───────────────────────────────────────────────────────────────────────────
+
+_CONFIG = cst.PartialParserConfig(default_indent="    ")
+
+
+def _parse_def(
+    node: ast.FunctionDef | ast.AsyncFunctionDef,
+    lines: list[str],
+    qualname: str,
+    code: CodeType,
+) -> tuple[cst.FunctionDef, Origins]:
+    first = node.lineno
+    text = "".join(lines[first - 1 : node.end_lineno])
+    if not text.endswith("\n"):
+        text += "\n"
+    # NOTE: an indented definition is parsed under a header of its own rather than dedented,
+    # because dedenting would change strings that span lines.
+    indented = text[0] in " \t\f"
+    module = _parse_module("if True:\n" + text if indented else text, code)
+    shift = first - 2 if indented else first - 1
+    statement = module.body[0]
+    if indented:
+        assert isinstance(statement, cst.If)
+        statement = statement.body.body[0]  # type: ignore[assignment]
+    assert isinstance(statement, cst.FunctionDef)
+    origins = Origins()
+    tree = statement.with_changes(
+        decorators=(), leading_lines=(), lines_after_decorators=()
+    )
+    _record(module, statement, origins, code.co_filename, qualname, shift, 0)
+    origins.table[tree] = origins.table[statement]
+    del origins.table[statement]
+    return tree, origins
+
+
+def _lambda_as_def(
+    node: ast.Lambda, name: str, lines: list[str], qualname: str, code: CodeType
+) -> tuple[cst.FunctionDef, Origins]:
+    text = ast.get_source_segment("".join(lines), node)
+    assert text is not None
+    column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode())
+    module = _parse_module(f"({text})\n", code)
+    line = module.body[0]
+    assert isinstance(line, cst.SimpleStatementLine)
+    statement = line.body[0]
+    assert isinstance(statement, cst.Expr)
+    expression = statement.value
+    assert isinstance(expression, cst.Lambda)
+    origins = Origins()
+    _record(
+        module,
+        expression,
+        origins,
+        code.co_filename,
+        qualname,
+        node.lineno - 1,
+        column - 1,
+    )
+    body = expression.body
+    if "\n" in text and not (
+        isinstance(body, cst.BaseExpression) and getattr(body, "lpar", ())
+    ):
+        wrapped = body.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        origins.table[wrapped] = origins.table[body]
+        body = wrapped
+    returned = cst.SimpleStatementLine([cst.Return(body)])
+    tree = cst.FunctionDef(
+        name=cst.Name(name),
+        params=expression.params,
+        body=cst.IndentedBlock([returned]),
+    )
+    for made in (returned, returned.body[0]):
+        origins.inherit(made, body)
+    for made in (tree, tree.name, tree.body):
+        origins.table[made] = origins.table[expression]
+    return tree, origins
+
+
+def _parse_module(text: str, code: CodeType) -> cst.Module:
+    try:
+        return cst.parse_module(text, _CONFIG)
+    except cst.ParserSyntaxError as error:
+        raise SourceUnavailable(
+            f"libcst does not parse `{code.co_name}` in {code.co_filename!r}: {error.message}"
+        ) from error
+
+
+_PLACELESS = (
+    cst.BaseParenthesizableWhitespace,
+    cst.TrailingWhitespace,
+    cst.EmptyLine,
+    cst.Newline,
+    cst.Comment,
+)
+
+
+def _record(
+    module: cst.Module,
+    root: cst.CSTNode,
+    origins: Origins,
+    file: str,
+    function: str,
+    lines: int,
+    columns: int,
+) -> None:
+    """Records the origin of every node under `root` that is not white space.
+
+    Args:
+        module: What was parsed; each of its nodes occurs once, so it need not be copied.
+        root: Node to start from.
+        origins: Filled.
+        file: The user's file.
+        function: Qualified name for the origins.
+        lines: Added to each line.
+        columns: Added to each column of the first parsed line.
+    """
+    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
+    positions = wrapper.resolve(PositionProvider)
+    table = origins.table
+    pending = [root]
+    while pending:
+        node = pending.pop()
+        place = positions.get(node)
+        if place is not None:
+            start, end = place.start, place.end
+            table[node] = Origin(
+                file,
+                start.line + lines,
+                start.column + columns if start.line == 1 else start.column,
+                end.line + lines,
+                end.column + columns if end.line == 1 else end.column,
+                function,
+            )
+        pending += [n for n in node.children if not isinstance(n, _PLACELESS)]
