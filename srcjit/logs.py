@@ -1,0 +1,86 @@
+"""What srcjit says while it works: children of the standard logger `srcjit`.
+
+    SRCJIT_LOGS=breaks,recompiles python train.py
+
+turns on `srcjit.breaks` and `srcjit.recompiles` and prints them to standard error. A
+program that sets up `logging` itself can leave the variable alone and treat them as any
+other logger.
+
+Warnings that a user must see once (a compiler fault, a function without source) go to the
+logger `srcjit` itself, which is always on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+
+VARIABLE = "SRCJIT_LOGS"
+
+LOGS: Mapping[str, str] = {
+    "breaks": "each graph break: code, source line, reason and hint",
+    "recompiles": "why no specialization fitted: the nearest one and its first failed guard",
+    "guards": "the guards of each specialization",
+    "code": "the emitted module of each specialization",
+}
+"""What `SRCJIT_LOGS` can name."""
+
+root = logging.getLogger("srcjit")
+
+
+def logger(name: str) -> logging.Logger:
+    """Returns the logger for one entry of `LOGS`.
+
+    Raises:
+        KeyError: For a name that is no entry.
+    """
+    if name not in LOGS:
+        raise KeyError(name)
+    return root.getChild(name)
+
+
+class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to what `sys.stderr` is now, not to what it was when srcjit was imported."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self):  # type: ignore[no-untyped-def]
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, value: object) -> None:
+        raise AttributeError("this handler always writes to sys.stderr")
+
+
+def configure(setting: str | None = None) -> None:
+    """Turns on the logs that `setting` names and no others.
+
+    Args:
+        setting: Names from `LOGS`, separated by commas; `SRCJIT_LOGS` if None.
+    """
+    if setting is None:
+        setting = os.environ.get(VARIABLE, "")
+    wanted = [name.strip() for name in setting.split(",") if name.strip()]
+    for name in LOGS:
+        child = root.getChild(name)
+        for handler in [h for h in child.handlers if isinstance(h, _StandardError)]:
+            child.removeHandler(handler)
+        child.setLevel(logging.INFO if name in wanted else logging.NOTSET)
+        if name in wanted:
+            handler = _StandardError()
+            handler.setFormatter(logging.Formatter("%(message)s"))
+            child.addHandler(handler)
+        # What this handler has printed is not printed again by the program's own set-up.
+        child.propagate = name not in wanted
+    unknown = [name for name in wanted if name not in LOGS]
+    if unknown:
+        root.warning(
+            "%s: no log is called %s; there are %s",
+            VARIABLE,
+            " or ".join(repr(name) for name in unknown),
+            ", ".join(LOGS),
+        )
