@@ -1,0 +1,311 @@
+"""Runs the system's C++ compiler in the background and keeps what it made.
+
+A library is stored under the hash of everything that it depends on: source text, headers,
+flags, the compiler's version and the CPU's features. A file in the cache carries the hash of
+its own content at its end, so that a damaged one is noticed and made again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from srcjit import cache
+from srcjit.diagnostics import CompilerFault
+
+_HERE = Path(__file__).parent
+_HEADERS = ("kernel.h", "vector_math.h")
+_SEAL = b"srcjit-sha256:"
+_LOG_LINES = 12
+
+_EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fwrapv")
+"""Flags that decide what arithmetic means. Nothing of `-ffast-math`: NaN, infinities, signed
+zeros and the order of operations stay as they are written."""
+
+_LEAN = ("-w", "-pipe", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables")
+"""Flags that only make compiling and loading faster."""
+
+
+class NoCompiler(RuntimeError):
+    """The machine has no C++ compiler, so kernels cannot be built."""
+
+
+class CppFault(CompilerFault):
+    """The C++ compiler rejected a kernel, or its library cannot be loaded."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compiler that builds kernels.
+
+    Attributes:
+        command: The program and the arguments that `$CXX` gives.
+        version: First line of `--version`.
+        flags: All flags but those that name files.
+    """
+
+    command: tuple[str, ...]
+    version: str
+    flags: tuple[str, ...]
+
+
+def _find_command() -> tuple[str, ...] | None:
+    named = os.environ.get("CXX", "").strip()
+    for name in [named] if named else ["g++", "clang++", "c++", "cc"]:
+        words = shlex.split(name)
+        path = shutil.which(words[0]) if words else None
+        if path:
+            return (path, *words[1:])
+    return None
+
+
+def compiler_available() -> bool:
+    """Returns whether there is a C++ compiler (`$CXX`, g++, clang++, c++ or cc)."""
+    return _find_command() is not None
+
+
+@functools.cache
+def cpu_features() -> str:
+    """Returns a text that differs between CPUs for which `-march=native` differs."""
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith(("flags", "Features")):
+                return " ".join(sorted(line.partition(":")[2].split()))
+    return platform.processor() or platform.machine()
+
+
+def toolchain() -> Toolchain:
+    """Finds the compiler and the flags that it understands.
+
+    Raises:
+        NoCompiler: If there is none.
+    """
+    command = _find_command()
+    if command is None:
+        named = os.environ.get("CXX")
+        what = f"$CXX names {named!r}, which is no program" if named else "no C++ compiler"
+        raise NoCompiler(
+            f"{what}; install g++ or clang++ to run compiled kernels on the CPU"
+        )
+    return _toolchain(command)
+
+
+@functools.cache
+def _toolchain(command: tuple[str, ...]) -> Toolchain:
+    try:
+        asked = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoCompiler(f"the C++ compiler {command[0]} does not run: {error}") from error
+    version = asked.stdout.strip().partition("\n")[0]
+    return Toolchain(command, version, _known_flags(command, version))
+
+
+def _candidates() -> list[tuple[str, ...]]:
+    """Flag sets from best to plainest; the first that the compiler takes is used."""
+    base = ("-x", "c++", "-std=c++17", "-O3", *_EXACT, *_LEAN, "-fPIC", "-shared")
+    native = ["-march=native"]
+    if "avx512f" in cpu_features().split():
+        native.append("-mprefer-vector-width=512")
+    return [
+        (*base, *native, "-fopenmp"),
+        (*base, *native),
+        (*base, "-fopenmp"),
+        base,
+    ]
+
+
+def _known_flags(command: tuple[str, ...], version: str) -> tuple[str, ...]:
+    """The first of `_candidates` that works; a machine's answer is remembered in a file."""
+    candidates = _candidates()
+    words = json.dumps([command, version, cpu_features(), candidates])
+    note = cache.directory("cpp") / f"flags-{cache.content_name(words)}.json"
+    with contextlib.suppress(ValueError):
+        known = tuple(json.loads(cache.read(note) or b"[]"))
+        if known in candidates:
+            return known
+    for flags in candidates:
+        with tempfile.TemporaryDirectory(prefix="srcjit-") as place:
+            target = Path(place, "probe.so")
+            log = _run_compiler([*command, *flags, "-o", str(target), "-"], "int probe;")
+            if log is None:
+                cache.write(note, json.dumps(flags))
+                return flags
+    raise NoCompiler(f"the C++ compiler {command[0]} builds no shared library: {log}")
+
+
+def _run_compiler(command: list[str], source: str) -> str | None:
+    """Returns None, or the compiler's log if it failed."""
+    ran = subprocess.run(
+        command, input=source, capture_output=True, text=True, errors="replace", check=False
+    )
+    if ran.returncode == 0:
+        return None
+    return ran.stderr or f"exit status {ran.returncode}"
+
+
+# ── the cache ─────────────────────────────────────────────────────────────────────────────
+
+
+def _seal(content: bytes) -> bytes:
+    return content + _SEAL + hashlib.sha256(content).digest()
+
+
+def intact(path: Path) -> bool:
+    """Returns whether `path` is a library that this module wrote: private and whole."""
+    content = cache.read(path)
+    return content is not None and content == _seal(content[: -len(_SEAL) - 32])
+
+
+@functools.cache
+def _headers() -> bytes:
+    return b"".join((_HERE / name).read_bytes() for name in _HEADERS)
+
+
+def _gomp() -> tuple[str, ...]:
+    """Link against the OpenMP runtime that PyTorch has loaded under a name of its own.
+
+    Two runtimes in one process are two pools of threads that fight for the cores.
+    """
+    here = Path(torch.__file__).parent
+    for found in sorted([*here.glob("lib/libgomp-*.so*"), *here.glob("../torch.libs/libgomp-*")]):
+        return (str(found), "-Wl,--as-needed")
+    return ()
+
+
+# ── builds ────────────────────────────────────────────────────────────────────────────────
+
+_pool: ThreadPoolExecutor | None = None
+_pool_lock = threading.Lock()
+
+
+def _submit(build: Build) -> Future[None]:
+    global _pool
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="srcjit-cpp")
+        return _pool.submit(build.run)
+
+
+def _after_fork() -> None:
+    """A forked child has none of its parent's threads."""
+    global _pool, _pool_lock
+    _pool, _pool_lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+class Build:
+    """One library: found in the cache, or being compiled in the background.
+
+    Attributes:
+        path: Where the library is, or will be.
+    """
+
+    def __init__(self, source: str, language: str = "c++") -> None:
+        tools = toolchain()
+        self._source = source
+        if language == "c":
+            include = sysconfig.get_paths()["include"]
+            flags, headers = ("-x", "c", "-O2", "-fPIC", "-shared"), b""
+            suffix, places = importlib.machinery.EXTENSION_SUFFIXES[0], (f"-I{include}",)
+        else:
+            flags, headers, suffix = tools.flags, _headers(), ".so"
+            places = (f"-I{_HERE}", "-include", "kernel.h")
+        self._command = (*tools.command, *flags, *places)
+        # Libraries to link with stand behind the source.
+        self._libraries = _gomp() if "-fopenmp" in flags else ()
+        facts = "\0".join((*tools.command, tools.version, cpu_features(), suffix, *flags))
+        key = cache.content_name(source, facts, headers)
+        self.path = cache.directory("cpp") / f"{key}{suffix}"
+        self._process = os.getpid()
+        self._future = None if intact(self.path) else _submit(self)
+
+    def run(self) -> None:
+        """Compiles now.
+
+        Raises:
+            CppFault: With the first lines of the compiler's log.
+        """
+        try:
+            with tempfile.TemporaryDirectory(prefix="srcjit-") as place:
+                made = Path(place, "kernels.so")
+                command = [*self._command, "-o", str(made), "-", *self._libraries]
+                log = _run_compiler(command, self._source)
+                if log is None:
+                    cache.write(self.path, _seal(made.read_bytes()))
+        except OSError as error:
+            raise CppFault(f"a compiled kernel cannot be stored: {error}") from error
+        if log is not None:
+            raise CppFault(
+                "the C++ compiler rejected a kernel",
+                notes=tuple(log.strip().splitlines()[:_LOG_LINES]),
+            )
+
+    def wait(self) -> Path:
+        """Waits until the library is there and whole; returns its path."""
+        if self._future is not None and self._process == os.getpid():
+            self._future.result()
+        if not intact(self.path):
+            self.run()
+        return self.path
+
+    def library(self) -> ctypes.CDLL:
+        """Waits for the library and loads it.
+
+        Raises:
+            CppFault: If it cannot be built or loaded.
+        """
+        path = self.wait()
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            raise CppFault(f"a compiled kernel does not load: {error}") from error
+
+
+# ── the launcher ──────────────────────────────────────────────────────────────────────────
+
+
+@functools.cache
+def start_launcher() -> Build | None:
+    """Starts building the launcher; None where Python's headers are missing."""
+    if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
+        return None
+    return Build((_HERE / "launcher.c").read_text(), "c")
+
+
+@functools.cache
+def launcher() -> ModuleType | None:
+    """Returns the module that binds kernels to callables, or None: use ctypes."""
+    build = start_launcher()
+    if build is None:
+        return None
+    loader = importlib.machinery.ExtensionFileLoader("srcjit_launcher", str(build.wait()))
+    spec = importlib.util.spec_from_loader("srcjit_launcher", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    module.connect(torch.Tensor, getattr(torch.Tensor, "__dlpack_c_exchange_api__", None))
+    return module
