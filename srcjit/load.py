@@ -1,0 +1,338 @@
+"""Turns the text of an emitted module into functions that run.
+
+One file holds guards, kernels, segments and the residual program. They run in two worlds:
+
+- guards, kernels and segments run with the emitted module's own globals, under the emitted
+  file's name, as in any module;
+- the residual program is the user's program, so it runs with the globals of the user's
+  module and the user's own closure cells. The compiler's names (segments, resume
+  functions, constants) reach it as free variables, so nothing is ever written into the
+  user's module. It is compiled with the user's file name and lines, which the emitted text
+  carries as trailing comments (`# 21: y = y + 1`), so that tracebacks, coverage and
+  debuggers show the user's program.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import linecache
+import re
+import tokenize
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
+
+from srcjit.diagnostics import CompilerFault
+from srcjit.source import FunctionSource
+
+_LINE_COMMENT = re.compile(r"#\s?(\d+)(?:–\d+)?:")
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """An emitted module, ready to run.
+
+    Attributes:
+        guard: Takes the function's parameters one by one; true where the module is valid.
+        run: The residual program, with the user's signature.
+        namespace: Globals of the emitted module.
+        path: Its file.
+    """
+
+    guard: FunctionType
+    run: FunctionType
+    namespace: dict[str, Any]
+    path: Path
+
+
+def load_module(
+    text: str,
+    path: Path,
+    *,
+    guard: str,
+    residual: str,
+    function: FunctionType,
+    segments: Iterable[str] = (),
+    names: Mapping[str, Any] | None = None,
+    bindings: Mapping[str, Any] | None = None,
+    class_name: str | None = None,
+    emitted_lines: bool = False,
+) -> Loaded:
+    """Loads the text of one emitted module.
+
+    Args:
+        text: The module. Its last definition of `residual` is the residual program.
+        path: The file that `text` stands in.
+        guard: Name of the guard function in it.
+        residual: Name of the residual program in it.
+        function: The user's function; lends its globals, cells, file and first line.
+        segments: Names of the module's functions that the residual program calls.
+        names: More objects that the residual program names (constants, resume functions).
+        bindings: Objects that guards and segments name and text cannot spell.
+        class_name: The class whose private names (`__x`) the residual program mangles.
+        emitted_lines: Compile with the emitted file's lines instead of the user's.
+
+    Raises:
+        CompilerFault: The text does not define what it should.
+    """
+    register_lines(str(path), text)
+    tree = ast.parse(text, str(path))
+    node = next(
+        (
+            statement
+            for statement in reversed(tree.body)
+            if isinstance(statement, ast.FunctionDef) and statement.name == residual
+        ),
+        None,
+    )
+    if node is None:
+        raise CompilerFault(f"emitted module {path} defines no `{residual}`")
+    tree.body.remove(node)
+    cells = closure_cells(function)
+    namespace: dict[str, Any] = {
+        "__name__": f"srcjit.emitted.{path.stem}",
+        "__file__": str(path),
+        **(bindings or {}),
+        "user_globals": function.__globals__,
+        "cells": cells,
+    }
+    exec(compile(tree, str(path), "exec"), namespace)
+    reachable = {name: namespace[name] for name in segments} | dict(names or {})
+    lines = {} if emitted_lines else commented_lines(text, node)
+    run = build_function(
+        node,
+        file=str(path) if emitted_lines else function.__code__.co_filename,
+        first_line=node.lineno if emitted_lines else function.__code__.co_firstlineno,
+        lines=None if emitted_lines else lines,
+        text=text,
+        user_globals=function.__globals__,
+        cells=cells,
+        names=reachable,
+        class_name=class_name,
+        qualname=function.__qualname__,
+    )
+    return Loaded(namespace[guard], run, namespace, path)
+
+
+def function_from_source(
+    source: FunctionSource,
+    user_globals: dict[str, Any],
+    cells: Mapping[str, CellType] | None = None,
+    names: Mapping[str, Any] | None = None,
+) -> FunctionType:
+    """Makes the function that `source` defines, with the user's lines.
+
+    Args:
+        source: Text that a pass wrote (a resume function, an outlined body).
+        user_globals: Globals of the module that the statements come from.
+        cells: The user's closure cells, by name.
+        names: Objects of the compiler that the text names.
+    """
+    text = source.text
+    node = ast.parse(text).body[0]
+    assert isinstance(node, ast.FunctionDef)
+    return build_function(
+        node,
+        file=source.file,
+        first_line=source.first_line,
+        lines=_origin_lines(source),
+        text=text,
+        user_globals=user_globals,
+        cells=cells or {},
+        names=names or {},
+        class_name=source.class_name,
+        qualname=source.qualname,
+    )
+
+
+def build_function(
+    node: ast.FunctionDef,
+    *,
+    file: str,
+    first_line: int,
+    lines: Mapping[int, int] | None,
+    text: str,
+    user_globals: dict[str, Any],
+    cells: Mapping[str, CellType],
+    names: Mapping[str, Any],
+    class_name: str | None = None,
+    qualname: str | None = None,
+) -> FunctionType:
+    """Compiles one definition so that it belongs to the user's module.
+
+    Args:
+        node: The definition, as parsed from `text`; it is changed.
+        file: File name of the code.
+        first_line: Its first line in `file`.
+        lines: Line of `text` -> line of `file`; None keeps lines and columns.
+        text: What `node` was parsed from.
+        user_globals: Its globals.
+        cells: The user's closure cells, by name.
+        names: Objects that it names and that are neither globals nor user's variables.
+        class_name: The class by which its private names are mangled.
+        qualname: Its `__qualname__`.
+
+    Raises:
+        CompilerFault: It has a free variable that neither `cells` nor `names` holds.
+    """
+    if lines is not None:
+        _move_to_origins(node, file, first_line, lines, text)
+    code = _code_in_scope(node, file, {*cells, *names}, class_name)
+    closure = []
+    for name in code.co_freevars:
+        # The user's variable wins: compiler names are chosen not to meet any of them.
+        if name in cells:
+            closure.append(cells[name])
+        elif name in names:
+            closure.append(CellType(names[name]))
+        else:
+            raise CompilerFault(f"`{node.name}` uses `{name}`, which nothing defines")
+    # No defaults: a dispatch stub has bound the arguments before any of this runs.
+    made = FunctionType(code, user_globals, node.name, None, tuple(closure))
+    made.__qualname__ = qualname or node.name
+    return made
+
+
+def closure_cells(function: FunctionType) -> dict[str, CellType]:
+    """Returns the closure cells of `function` by variable name."""
+    closure = function.__closure__ or ()
+    return dict(zip(function.__code__.co_freevars, closure, strict=True))
+
+
+def register_lines(file: str, text: str) -> None:
+    """Lets tracebacks and `inspect` find `text` under `file`, whether or not it exists."""
+    # NOTE: an entry without a modification time is never dropped by `checkcache`.
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+
+
+# ── Scopes ──────────────────────────────────────────────────────────────────────────
+
+
+def _code_in_scope(
+    node: ast.FunctionDef, file: str, outer: set[str], class_name: str | None
+) -> CodeType:
+    """Compiles `node` inside a function that has the variables `outer`."""
+    inner: ast.stmt = node
+    if class_name is not None:
+        inner = ast.ClassDef(
+            name=class_name, bases=[], keywords=[], body=[node], decorator_list=[]
+        )
+    factory = ast.FunctionDef(
+        name="enclosing",
+        args=ast.arguments(
+            posonlyargs=[],
+            # `__class__` is the class scope's own where there is one.
+            args=[ast.arg(arg=name) for name in sorted(outer - {"__class__"})]
+            + ([ast.arg(arg="__class__")] if class_name is None else []),
+            kwonlyargs=[],
+            kw_defaults=[],
+            defaults=[],
+        ),
+        body=[inner],
+        decorator_list=[],
+    )
+    if "type_params" in ast.FunctionDef._fields:
+        factory.type_params = []  # type: ignore[attr-defined]
+        if isinstance(inner, ast.ClassDef):
+            inner.type_params = []  # type: ignore[attr-defined]
+    for made in (factory, inner, *factory.args.args):
+        if made is not node:
+            made.lineno = made.end_lineno = max(node.lineno, 1)  # type: ignore[union-attr]
+            made.col_offset = made.end_col_offset = 0  # type: ignore[union-attr]
+    module = compile(ast.Module(body=[factory], type_ignores=[]), file, "exec")
+    found = next(
+        (code for code in _codes_below(module) if code.co_name == node.name), None
+    )
+    assert found is not None
+    return found
+
+
+def _codes_below(code: CodeType) -> Iterator[CodeType]:
+    """Yields the code objects inside `code`, outer ones first."""
+    level = [code]
+    while level:
+        level = [c for one in level for c in one.co_consts if isinstance(c, CodeType)]
+        yield from level
+
+
+# ── Lines ───────────────────────────────────────────────────────────────────────────
+
+
+def commented_lines(text: str, node: ast.FunctionDef) -> dict[int, int]:
+    """Returns the user's line for each line of `node` that ends in a comment `# 21: …`."""
+    assert node.end_lineno is not None
+    rows = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
+    found = {}
+    for token in tokenize.generate_tokens(io.StringIO("".join(rows)).readline):
+        if token.type == tokenize.COMMENT:
+            match = _LINE_COMMENT.match(token.string)
+            if match:
+                found[token.start[0] + node.lineno - 1] = int(match[1])
+    return found
+
+
+def _origin_lines(source: FunctionSource) -> dict[int, int]:
+    """Returns the user's line for each line of `source.text`."""
+    wrapper = MetadataWrapper(cst.Module([source.tree]), unsafe_skip_copy=True)
+    positions = wrapper.resolve(PositionProvider)
+    found: dict[int, int] = {}
+    for node, origin in source.origins.table.items():
+        position = positions.get(node)
+        if position is not None and origin.file == source.file:
+            line = position.start.line
+            found[line] = min(origin.line, found.get(line, origin.line))
+    return found
+
+
+def _move_to_origins(
+    node: ast.FunctionDef,
+    file: str,
+    first_line: int,
+    lines: Mapping[int, int],
+    text: str,
+) -> None:
+    """Gives every node below `node` the user's line.
+
+    A line that has no origin of its own belongs to the one before it. Columns are kept
+    where the line reads as the user wrote it, and left out otherwise, so that a traceback
+    never underlines the wrong words.
+    """
+    assert node.end_lineno is not None
+    rows = text.splitlines()
+    line_of: dict[int, int] = {}
+    shift_of: dict[int, int | None] = {}
+    current = first_line
+    for line in range(node.lineno, node.end_lineno + 1):
+        current = lines.get(line, current)
+        line_of[line] = current
+        shift_of[line] = _column_shift(rows[line - 1], linecache.getline(file, current))
+    for part in ast.walk(node):
+        if not hasattr(part, "lineno"):
+            continue
+        start, end = part.lineno, part.end_lineno or part.lineno
+        shift, end_shift = shift_of[start], shift_of[end]
+        part.lineno = line_of[start]
+        part.end_lineno = max(part.lineno, line_of[end])
+        if shift is None or end_shift is None or part.end_lineno != line_of[end]:
+            part.col_offset = part.end_col_offset = -1
+        else:
+            part.col_offset += shift
+            part.end_col_offset += end_shift
+    node.lineno = first_line
+    node.end_lineno = max(first_line, node.end_lineno or first_line)
+    node.col_offset = node.end_col_offset = -1
+
+
+def _column_shift(emitted: str, written: str) -> int | None:
+    """Says by how much the columns of `written` differ, or None if the text does."""
+    code = re.sub(r"\s*#\s?\d+(–\d+)?:.*$", "", emitted)
+    stripped = code.strip()
+    if not stripped or written.split("#", 1)[0].strip() != stripped:
+        return None
+    return (len(written) - len(written.lstrip())) - (len(code) - len(code.lstrip()))
