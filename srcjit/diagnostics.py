@@ -373,14 +373,14 @@ def render(diagnostic: Diagnostic, color: bool = False) -> str:
     if diagnostic.origin is not None:
         excerpt = _excerpt(diagnostic.origin)
         if excerpt:
-            width = max(len(number) for number, _, _ in excerpt)
+            width = max(len(number) for number, _, _ in excerpt if number != "...")
         lines.append(" " * width + paint("--> ", _BLUE) + diagnostic.place)
         if excerpt:
             lines.append(paint(" " * width + " |", _BLUE))
         for number, text, marks in excerpt:
-            gutter = paint(f"{number:>{width}} |", _BLUE) if number != "..." else "..."
+            gutter = f"{number:>{width}} | " if number != "..." else f"...{' ' * width}"
             body = paint(text, style) if marks else text
-            lines.append(f"{gutter} {body}".rstrip())
+            lines.append((paint(gutter, _BLUE) + body).rstrip())
     for kind, texts in (("note", diagnostic.notes), ("help", (_help(diagnostic),))):
         for text in filter(None, texts):
             label = paint(" " * width + " = ", _BLUE) + paint(f"{kind}:", _BOLD)

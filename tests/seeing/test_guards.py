@@ -214,7 +214,16 @@ def test_none_and_structure():
     jitted = srcjit.jit(f)
     x = torch.ones(3)
     for _ in range(2):
-        for extra in (None, [x], [x, x], (x, x), {"a": x}, {"b": x}, {"a": x, "b": x}, []):
+        for extra in (
+            None,
+            [x],
+            [x, x],
+            (x, x),
+            {"a": x},
+            {"b": x},
+            {"a": x, "b": x},
+            [],
+        ):
             same(jitted(x, extra), f(x, extra))
 
 
