@@ -164,7 +164,7 @@ def test_lambda_over_lines_with_wide_characters():
     é = "é"
     ü, f = 0, (lambda x, *rest, k=é, **more: (x
             + 1,  # comment
-        rest, k, more))  # noqa: E731 # fmt: skip
+        rest, k, more))  # fmt: skip
     g = [lambda
         x: x
         * 2]  # fmt: skip

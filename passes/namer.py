@@ -1,0 +1,64 @@
+"""Makes names that nothing else has.
+
+>>> namer = Namer({"x", "y_sum"})
+>>> namer.fresh("x"), namer.fresh("y_sum"), namer.fresh("y_sum"), namer.fresh("mean")
+('x_1', 'y_sum_1', 'y_sum_2', 'mean')
+>>> namer.fresh("class"), namer.fresh("2 x.y")
+('class_', '_2_x_y')
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import re
+from collections.abc import Iterable
+
+_AVOIDED = frozenset(dir(builtins)) | {"match", "case", "type", "_", ""}
+
+
+class Namer:
+    """Gives out fresh names; the same requests in the same order give the same names.
+
+    Names of builtins and keywords are never given out.
+
+    Args:
+        taken: Names that are in use.
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._next: dict[str, int] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._taken
+
+    def take(self, names: Iterable[str]) -> None:
+        """Marks more names as being in use."""
+        self._taken.update(names)
+
+    def fresh(self, hint: str) -> str:
+        """Returns `hint`, or `hint_1`, `hint_2`, …: the first that is not in use.
+
+        Args:
+            hint: What the name should say. It is made an identifier if it is none.
+        """
+        hint = identifier(hint)
+        name = hint
+        number = self._next.get(hint, 1)
+        while name in self._taken or name in _AVOIDED:
+            name = f"{hint}_{number}"
+            number += 1
+        self._next[hint] = number
+        self._taken.add(name)
+        return name
+
+
+def identifier(hint: str) -> str:
+    """Makes an identifier of any text."""
+    name = re.sub(r"\W+", "_", hint).strip("_")
+    if not name:
+        return "value"
+    if name[0].isdigit():
+        name = "_" + name
+    return name + "_" if keyword.iskeyword(name) else name

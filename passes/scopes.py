@@ -1,0 +1,318 @@
+"""Which names of a function a piece of its text reads, binds and captures, and renaming.
+
+A name "of the function" is one of the scope that the piece of text stands in: names bound by
+a nested function, a class body or a comprehension are not among them, names that those take
+from around them are. Whether such a name is a local or a global is known only where the whole
+function is: see `local_names`.
+
+>>> block = cst.parse_module('''
+... y = [x * k for x in xs]
+... if y:
+...     z = lambda k: k + w
+... ''').body
+>>> sorted(reads(block)), sorted(writes(block)), sorted(captured(block))
+(['k', 'w', 'xs', 'y'], ['y', 'z'], ['w'])
+>>> sorted(live_in(block)), sorted(definitely_bound(block))
+(['k', 'w', 'xs'], ['y'])
+>>> print(
+...     cst.Module([rename(block[0], {"x": "X", "k": "K", "y": "Y"}, Origins())]).code
+... )
+Y = [x * K for x in xs]
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import libcst as cst
+
+from srcjit.origin import Origins
+from srcjit.passes.clone import clone
+from srcjit.passes.flow import Walk
+
+Piece = cst.CSTNode | Sequence[cst.CSTNode]
+"""One node or a list of statements."""
+
+
+def reads(piece: Piece) -> set[str]:
+    """Returns the names that `piece` may read (`del x` and `x += 1` read `x`)."""
+    walk = Walk.over(piece)
+    return walk.read - walk.declared_global
+
+
+def writes(piece: Piece) -> set[str]:
+    """Returns the names that `piece` may bind or unbind, without global and nonlocal ones."""
+    walk = Walk.over(piece)
+    return walk.written - walk.declared_global - walk.declared_nonlocal
+
+
+def live_in(statements: Piece) -> set[str]:
+    """Returns the names that may be read before they are certainly written (or deleted)."""
+    walk = Walk.over(statements)
+    return walk.exposed - walk.declared_global
+
+
+def definitely_bound(statements: Piece, before: Iterable[str] = ()) -> set[str]:
+    """Returns the names that are bound whenever `statements` end normally.
+
+    Args:
+        statements: The statements.
+        before: Names that are bound when they start.
+
+    Returns:
+        Some of `before` and of `writes(statements)`; all of them if the end is never reached.
+    """
+    walk = Walk.over(statements, before)
+    if not walk.reachable:
+        return writes(statements) | set(before)
+    return walk.bound - walk.declared_global - walk.declared_nonlocal
+
+
+def ends(statements: Piece) -> bool:
+    """Tells whether control may reach the end of `statements`."""
+    return Walk.over(statements).reachable
+
+
+def captured(piece: Piece) -> set[str]:
+    """Returns the names that nested functions and generator expressions may read later."""
+    walk = Walk.over(piece)
+    return walk.captured - walk.declared_global
+
+
+def declared(piece: Piece) -> tuple[set[str], set[str]]:
+    """Returns the names that `piece` declares global, and those it declares nonlocal."""
+    walk = Walk.over(piece)
+    return walk.declared_global, walk.declared_nonlocal
+
+
+def parameter_names(parameters: cst.Parameters) -> list[str]:
+    """Returns the names of all parameters, in the order of the text."""
+    found = [*parameters.posonly_params, *parameters.params]
+    if isinstance(parameters.star_arg, cst.Param):
+        found.append(parameters.star_arg)
+    found += parameters.kwonly_params
+    if parameters.star_kwarg is not None:
+        found.append(parameters.star_kwarg)
+    return [parameter.name.value for parameter in found]
+
+
+def local_names(function: cst.FunctionDef) -> set[str]:
+    """Returns the names that are local to `function`: parameters and what its body binds."""
+    return writes(function.body) | set(parameter_names(function.params))
+
+
+def rebound_after_capture(function: cst.FunctionDef) -> set[str]:
+    """Returns the locals that a nested function shares and that may be bound after it is made.
+
+    Such a variable cannot be handed to another function by value: the nested function would
+    keep the old one. A nested function that is defined once and refers to itself is no such
+    case.
+    """
+    walk = Walk.over(function.body)
+    if not walk.captured:
+        return set()
+    found = walk.captured & walk.rebound_by_closures
+    _find_rebound(function.body.body, set(), found)
+    return found & local_names(function)
+
+
+def _find_rebound(
+    statements: Sequence[cst.CSTNode], later: set[str], found: set[str]
+) -> None:
+    """Adds captured names of `statements` that they, or those after, may bind afterwards.
+
+    Args:
+        statements: Statements of one block.
+        later: Names that are written after them.
+        found: Takes the names.
+    """
+    later = set(later)
+    for statement in reversed(statements):
+        walk = Walk.over(statement)
+        own = set(walk.written)
+        if isinstance(statement, cst.FunctionDef) and not statement.decorators:
+            own.clear()
+        if walk.captured:
+            blocks = _blocks(statement)
+            loops = isinstance(statement, cst.For | cst.While)
+            branches = isinstance(statement, cst.If | cst.Match)
+            for number, block in enumerate(blocks):
+                after = set(later)
+                if loops:
+                    after |= own
+                elif not branches:  # try, with: the blocks may follow each other
+                    for following in blocks[number + 1 :]:
+                        after |= Walk.over(following).written
+                _find_rebound(block, after, found)
+            header = walk.captured if not blocks else _header_captures(statement)
+            found |= header & (later | own)
+        later |= walk.written
+
+
+def _blocks(statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
+    """Returns the statement lists of a compound statement in the order of the text."""
+    if isinstance(statement, cst.FunctionDef | cst.ClassDef):
+        return []
+    blocks: list[Sequence[cst.CSTNode]] = []
+    for part in statement.children:
+        if isinstance(part, cst.BaseSuite):
+            blocks.append(part.body)
+        elif isinstance(
+            part,
+            cst.Else
+            | cst.Finally
+            | cst.If
+            | cst.ExceptHandler
+            | cst.ExceptStarHandler
+            | cst.MatchCase,
+        ):
+            blocks += _blocks(part)
+    return blocks
+
+
+def _header_captures(statement: cst.CSTNode) -> set[str]:
+    """Returns what the expressions of a compound statement capture, without its blocks."""
+    found: set[str] = set()
+    pending = list(statement.children)
+    while pending:
+        part = pending.pop()
+        if isinstance(part, cst.BaseExpression | cst.WithItem | cst.MatchPattern):
+            found |= Walk.over(part).captured
+        elif not isinstance(part, cst.BaseSuite):
+            pending += part.children
+    return found
+
+
+# ── Renaming ────────────────────────────────────────────────────────────────────────
+
+
+def rename(
+    node: cst.CSTNode, mapping: Mapping[str, str], origins: Origins
+) -> cst.CSTNode:
+    """Returns a copy of `node` in which names of the function are called otherwise.
+
+    Scopes inside that bind such a name are left alone, and so are attributes and the names of
+    keyword arguments. Names that `node` declares global keep their name.
+
+    Args:
+        node: A statement or an expression.
+        mapping: New names by old ones.
+        origins: Takes the origins of the copies.
+    """
+    walk = Walk.over(node)
+    replacements: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]] = {}
+    for found, name in walk.occurrences.items():
+        if name not in mapping or name in walk.declared_global:
+            continue
+        if isinstance(found, cst.ImportAlias):
+            replacements[found] = _renamed_alias(found, mapping[name])
+        else:
+            replacements[found] = _place_name(found, mapping[name])
+    _keep_debug_text(node, replacements)
+    return clone(node, origins, replacements)
+
+
+def substitute(
+    node: cst.CSTNode, mapping: Mapping[str, cst.BaseExpression], origins: Origins
+) -> cst.CSTNode:
+    """Returns a copy of `node` in which names that it reads are replaced by expressions.
+
+    Args:
+        node: A statement or an expression. It must not bind or delete the names.
+        mapping: Expressions by name. Each use is a copy of its own.
+        origins: Takes the origins of the copies.
+    """
+    walk = Walk.over(node)
+    replacements: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]] = {}
+    for found, name in walk.occurrences.items():
+        if name not in mapping or name in walk.declared_global:
+            continue
+        if not isinstance(found, cst.Name) or found in walk.binding:
+            raise ValueError(f"cannot substitute {name!r}, which is bound here")
+        expression = clone(mapping[name], origins)
+        closed = isinstance(expression, cst.Name | cst.Attribute | cst.BaseNumber)
+        if not closed and not expression.lpar:
+            expression = expression.with_changes(
+                lpar=[cst.LeftParen()], rpar=[cst.RightParen()]
+            )
+        origins.inherit(expression, found)
+        replacements[found] = expression
+    _keep_debug_text(node, replacements)
+    return clone(node, origins, replacements)
+
+
+def _place_name(old: cst.CSTNode, name: str) -> cst.Name:
+    assert isinstance(old, cst.Name)
+    return cst.Name(name, lpar=old.lpar, rpar=old.rpar)
+
+
+def _renamed_alias(alias: cst.ImportAlias, name: str) -> Sequence[cst.CSTNode]:
+    """`import a` as `b` is `import a as b`; `import a.b` binds `a`, so it takes two aliases."""
+    asname = cst.AsName(
+        cst.Name(name), cst.SimpleWhitespace(" "), cst.SimpleWhitespace(" ")
+    )
+    if alias.asname is not None or isinstance(alias.name, cst.Name):
+        return [alias.with_changes(asname=asname)]
+    first: cst.BaseExpression = alias.name
+    while isinstance(first, cst.Attribute):
+        first = first.value
+    assert isinstance(first, cst.Name)
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    return [
+        alias.with_changes(asname=asname, comma=comma),
+        cst.ImportAlias(
+            cst.Name(first.value), asname.with_deep_changes(asname.name, value=name)
+        ).with_changes(comma=alias.comma),
+    ]
+
+
+def _keep_debug_text(
+    node: cst.CSTNode,
+    replacements: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]],
+) -> None:
+    """Makes `f"{x=}"` print `x=` also when `x` is replaced."""
+    if not replacements:
+        return
+    pending = [node]
+    while pending:
+        here = pending.pop()
+        if isinstance(here, cst.FormattedString):
+            for part in here.parts:
+                if isinstance(part, cst.FormattedStringExpression) and part.equal:
+                    spelled = _spell_debug_text(part, here, replacements)
+                    if spelled is not None:
+                        replacements[part] = spelled
+        pending += here.children
+
+
+def _spell_debug_text(
+    part: cst.FormattedStringExpression,
+    string: cst.FormattedString,
+    replacements: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]],
+) -> Sequence[cst.CSTNode] | None:
+    walk = Walk.over(part)
+    if not any(name in replacements for name in walk.occurrences):
+        return None
+    module = cst.Module([])
+    assert part.equal is not None
+    text = "".join(
+        module.code_for_node(piece)
+        for piece in (part.whitespace_before_expression, part.expression, part.equal)
+    )
+    text = text.replace("{", "{{").replace("}", "}}")
+    if "r" not in string.prefix.lower():
+        text = text.replace("\\", "\\\\").replace(
+            string.quote[0], f"\\{string.quote[0]}"
+        )
+    expression = clone(part.expression, Origins(), replacements)
+    conversion = part.conversion or (None if part.format_spec else "r")
+    brace = module.code_for_node(part.expression).startswith("{")
+    changed = part.with_changes(
+        whitespace_before_expression=cst.SimpleWhitespace(" " if brace else ""),
+        expression=expression,
+        equal=None,
+        conversion=conversion,
+        whitespace_after_expression=cst.SimpleWhitespace(""),
+    )
+    return [cst.FormattedStringText(text), changed]
