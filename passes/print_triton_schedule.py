@@ -1,0 +1,396 @@
+"""Chooses how a loop nest runs on a GPU: which axes a program covers, in blocks of what size.
+
+Axes that every access walks through as one are merged first, and each group of axes that a
+program covers is flattened to a single symbol. The 2-D copy with a row vector
+
+    kernel add over i < 64, j < 1024:
+        y[1024*i + j] = add(x[1024*i + j], w[j])
+
+becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it would be flat:
+
+    >>> from srcjit.passes.loops import *
+    >>> i, j = Axis(symbol("i"), sympy.Integer(64)), Axis(symbol("j"), sympy.Integer(1024))
+    >>> def tensor(name, *size):
+    ...     stride = (size[1], 1) if len(size) == 2 else (1,)
+    ...     exprs = lambda t: tuple(map(sympy.Integer, t))
+    ...     return Buffer(name, torch.float32, torch.device("cuda"), exprs(size), exprs(stride))
+    >>> at = 1024 * i.symbol + j.symbol
+    >>> total = op("add", Load(tensor("x", 64, 1024), at), Load(tensor("w", 1024), j.symbol))
+    >>> kernel = Kernel("add", (i, j), (), (Store(tensor("y", 64, 1024), at, total),))
+    >>> schedule(kernel)
+    Schedule(groups=(Group(axes=(i,), block=2), Group(axes=(j,), block=1024)), looped=False, num_warps=8)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import sympy
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from .indexing import Ranges, simplify, upper_bound
+from .loops import (
+    Axis,
+    Expr,
+    IndexValue,
+    Kernel,
+    Label,
+    Load,
+    Op,
+    Reduce,
+    Ref,
+    Store,
+    Value,
+    rebuild,
+    symbols_of,
+    walk,
+)
+
+MULTIPROCESSORS = 132
+"""Of an H100 or H200; other GPUs have from 80 to 160."""
+
+ELEMENTS_PER_THREAD = 8
+"""Enough loads in flight to hide the latency of memory, few enough registers."""
+
+PERSISTENT_LIMIT = 32768
+"""The longest row that one program holds in registers (32 elements of 1024 threads)."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Axes that are flattened to one dimension of a program's tile.
+
+    Attributes:
+        axes: Outermost first.
+        block: Points that one program covers at a time (a power of two); 1 makes the
+            position a scalar.
+    """
+
+    axes: tuple[Axis, ...]
+    block: int
+
+    @property
+    def size(self) -> Expr:
+        return sympy.Mul(*(a.size for a in self.axes))
+
+    def __repr__(self) -> str:
+        names = ", ".join(str(a.symbol) for a in self.axes)
+        return f"Group(axes=({names},), block={self.block})"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How one kernel runs.
+
+    Attributes:
+        groups: The dimensions of the tile, slowest first. A reduction has two: its outer and
+            its inner axes. A pointwise kernel has one (flat), two (tiles of rows and
+            columns), or three, of which the first has block 1.
+        looped: The program walks over the last group block by block (reductions only);
+            otherwise that group's block covers all of it, or the grid does.
+        num_warps: Warps of 32 threads per program.
+    """
+
+    groups: tuple[Group, ...]
+    looped: bool
+    num_warps: int
+
+
+def power_of_two(n: int) -> int:
+    """The smallest power of two that is at least `n`."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def static(expr: Expr) -> int | None:
+    """The value of a static size, or None."""
+    expr = sympy.sympify(expr)
+    return int(expr) if expr.is_Integer else None
+
+
+# --- rewriting indices --------------------------------------------------------------------
+
+
+def indices(kernel: Kernel) -> list[Expr]:
+    """Every distinct index expression of loads, stores and index values."""
+    found = [v.index for v in kernel.values if isinstance(v, Load | IndexValue)]
+    found += [sympy.sympify(s.index) for s in kernel.body if isinstance(s, Store)]
+    return list(dict.fromkeys(found))
+
+
+def map_indices(kernel: Kernel, table: Mapping[Expr, Expr]) -> Kernel:
+    """Replaces whole index expressions, in values, stores and labels."""
+    made: dict[Value, Value] = {}
+
+    def visit(root: Value) -> Value:
+        for value in walk([root]):
+            if value in made:
+                continue
+            new = rebuild(value, tuple(made[o] for o in value.operands))
+            if isinstance(new, Load):
+                new = Load(new.buffer, table[new.index], new.mask, new.indirect)
+            elif isinstance(new, IndexValue):
+                new = IndexValue(table[new.index], new.dtype)
+            made[value] = new
+        return made[root]
+
+    body = tuple(
+        replace(s, value=visit(s.value))
+        if isinstance(s, Reduce)
+        else replace(s, value=visit(s.value), index=table[sympy.sympify(s.index)])
+        for s in kernel.body
+    )
+    labels: dict[Value, Label] = {}
+    for value, label in kernel.labels.items():
+        labels[made.get(value, value)] = label
+    return replace(kernel, body=body, labels=labels)
+
+
+def merge_axes(kernel: Kernel) -> Kernel:
+    """Drops axes of size 1 and merges neighbours that every index walks through as one."""
+    ones = {a.symbol: sympy.Integer(0) for a in _axes(kernel) if a.size == 1}
+    if ones:
+        kernel = map_indices(kernel, {e: e.xreplace(ones) for e in indices(kernel)})
+    kernel = replace(
+        kernel,
+        outer=tuple(a for a in kernel.outer if a.size != 1),
+        inner=tuple(a for a in kernel.inner if a.size != 1) or kernel.inner[:1],
+    )
+    for which in ("outer", "inner"):
+        position = 0
+        while position + 1 < len(axes := getattr(kernel, which)):
+            merged = _merge_pair(kernel, axes[position], axes[position + 1])
+            if merged is None:
+                position += 1
+                continue
+            kernel, axis = merged
+            new = (*axes[:position], axis, *axes[position + 2 :])
+            kernel = replace(kernel, **{which: new})
+    return kernel
+
+
+def _axes(kernel: Kernel) -> tuple[Axis, ...]:
+    return (*kernel.outer, *kernel.inner)
+
+
+def ranges_of(kernel: Kernel) -> dict[sympy.Symbol, Expr]:
+    """Symbol of each axis -> its size."""
+    return {a.symbol: a.size for a in _axes(kernel)}
+
+
+def _merge_pair(kernel: Kernel, high: Axis, low: Axis) -> tuple[Kernel, Axis] | None:
+    """Rewrites two axes as one if no index gets a division by that."""
+    flat = Axis(low.symbol, sympy.expand(high.size * low.size))
+    marker = sympy.Dummy("flat", integer=True, nonnegative=True)
+    ranges = {**ranges_of(kernel), marker: flat.size}
+    apart = {high.symbol: FloorDiv(marker, low.size), low.symbol: Mod(marker, low.size)}
+    table: dict[Expr, Expr] = {}
+    for index in indices(kernel):
+        new = simplify(index.xreplace(apart), ranges)
+        if len(new.atoms(FloorDiv, Mod)) > len(index.atoms(FloorDiv, Mod)):
+            return None
+        table[index] = new.xreplace({marker: flat.symbol})
+    return map_indices(kernel, table), flat
+
+
+def stride(index: Expr, axis: Axis) -> Expr:
+    """How far one step along the axis moves the index, at its beginning."""
+    zero = dict.fromkeys(index.free_symbols - {axis.symbol}, sympy.Integer(0))
+    along = index.xreplace(zero)
+    return sympy.expand(
+        along.xreplace({axis.symbol: sympy.Integer(1)})
+        - along.xreplace({axis.symbol: sympy.Integer(0)})
+    )
+
+
+def offset_bound(expr: Expr, ranges: Ranges) -> int | None:
+    """An upper bound of an index whose sizes are all static, else None."""
+    bound = upper_bound(sympy.expand(expr), ranges)
+    return static(bound) if bound is not None else None
+
+
+# --- choosing -------------------------------------------------------------------------------
+
+
+def schedule(kernel: Kernel) -> Schedule:
+    """Chooses the schedule of a kernel whose axes are merged."""
+    return _reduction(kernel) if kernel.inner else _pointwise(kernel)
+
+
+def _accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
+    """Index and element size of each distinct access of memory."""
+    found = {(v.buffer, v.index): v.dtype.itemsize for v in kernel.values if isinstance(v, Load)}
+    for s in kernel.body:
+        if isinstance(s, Store):
+            found[(s.buffer, sympy.sympify(s.index))] = s.buffer.dtype.itemsize
+    return [(index, width) for (_, index), width in found.items()]
+
+
+def _warps(elements: int, per_thread: int = ELEMENTS_PER_THREAD, limit: int = 8) -> int:
+    return max(1, min(limit, elements // (32 * per_thread)))
+
+
+def _pointwise(kernel: Kernel) -> Schedule:
+    axes = kernel.outer
+    accesses = _accesses(kernel)
+    unit = {
+        axis: sum(width for index, width in accesses if stride(index, axis) == 1)
+        for axis in axes
+    }
+    if len(axes) >= 2:
+        # The column axis is the one along which most bytes lie side by side.
+        column = max(reversed(axes), key=lambda a: unit[a])
+        across = [
+            a
+            for a in axes
+            if a is not column
+            and any(
+                stride(i, a) == 1 and stride(i, column) != 0 for i, _ in accesses
+            )
+        ]
+        if across:
+            row = max(across, key=lambda a: unit[a])
+            return _transposing(axes, row, column)
+        width = static(column.size)
+        block = _column_block(width)
+        if width is None or -(-width // block) * block <= 1.25 * width:
+            rest = tuple(a for a in axes if a is not column)
+            rows = max(1, min(2048 // block, power_of_two(static(Group(rest, 1).size) or 2048)))
+            return Schedule(
+                (Group(rest, rows), Group((column,), block)), False, _warps(rows * block)
+            )
+    return _flat(axes)
+
+
+def _column_block(width: int | None) -> int:
+    """The widest block of up to 1024 columns that wastes least of a row."""
+    if width is None:
+        return 256
+    waste = {b: -(-width // b) * b - width for b in (1024, 512, 256, 128, 64)}
+    if width <= 1024:
+        waste = {b: w for b, w in waste.items() if b <= power_of_two(max(64, width))}
+    return min(waste, key=lambda b: (waste[b] > 0.125 * width, -b))
+
+
+def _flat(axes: tuple[Axis, ...]) -> Schedule:
+    size = static(Group(axes, 1).size)
+    block = 1024 if size is None else max(32, min(1024, power_of_two(size)))
+    return Schedule((Group(axes, block),), False, _warps(block))
+
+
+def _transposing(axes: tuple[Axis, ...], row: Axis, column: Axis) -> Schedule:
+    def block(axis: Axis) -> int:
+        return min(64, power_of_two(static(axis.size) or 64))
+
+    rows, columns = block(row), block(column)
+    groups: list[Group] = []
+    rest = tuple(a for a in axes if a is not row and a is not column)
+    if rest:
+        groups.append(Group(rest, 1))
+    groups += [Group((row,), rows), Group((column,), columns)]
+    return Schedule(tuple(groups), False, _warps(rows * columns))
+
+
+def rows_are_columns(kernel: Kernel) -> bool:
+    """Whether neighbouring outer points, not neighbouring inner ones, lie side by side."""
+    if not kernel.outer:
+        return False
+    inner = outer = 0
+    for index, width in _accesses(kernel):
+        if stride(index, kernel.inner[-1]) == 0:
+            continue
+        inner += width * (stride(index, kernel.inner[-1]) == 1)
+        outer += width * (stride(index, kernel.outer[-1]) == 1)
+    return outer > inner
+
+
+def _reduction(kernel: Kernel) -> Schedule:
+    outer = Group(kernel.outer, 1)
+    inner = Group(kernel.inner, 1)
+    points, length = static(outer.size), static(inner.size)
+    bound = power_of_two(points) if points is not None else 1 << 30
+    if rows_are_columns(kernel):
+        columns = min(64, bound)
+        if length is not None and length <= 64:
+            block, looped = power_of_two(length), False
+        else:
+            block, looped = 32, True
+        elements = columns * block
+        return Schedule(
+            (replace(outer, block=columns), replace(inner, block=block)),
+            looped,
+            _warps(elements, 8, 4),
+        )
+    streams = _live_rows(kernel)
+    if length is None or power_of_two(length) * max(1, streams - 1) > PERSISTENT_LIMIT:
+        block = 4096 if length is None else min(4096, power_of_two(length))
+        return Schedule((outer, replace(inner, block=block)), True, _warps(block, 16))
+    block = power_of_two(length)
+    rows = 1
+    if block < 1024:
+        # Short rows share a program, but not so that multiprocessors stand idle.
+        spare = max(1, bound // (2 * MULTIPROCESSORS))
+        rows = max(1, min(1024 // block, power_of_two(spare), bound))
+    per_thread = ELEMENTS_PER_THREAD if block * rows <= 4096 else 16
+    return Schedule(
+        (replace(outer, block=rows), replace(inner, block=block)),
+        False,
+        _warps(block * rows, per_thread, 32),
+    )
+
+
+def _live_rows(kernel: Kernel) -> int:
+    """Rows that a program must hold at once: those that are needed after a reduction."""
+    inner = {a.symbol for a in kernel.inner}
+    loads = {v for v in kernel.values if isinstance(v, Load) and symbols_of(v) & inner}
+    return len(loads)
+
+
+# --- phases of a reduction ------------------------------------------------------------------
+
+
+def reduction_levels(kernel: Kernel) -> dict[str, int]:
+    """Name of each reduction -> how many passes over the inner axes it needs, itself included."""
+    levels: dict[str, int] = {}
+    for statement in kernel.body:
+        if isinstance(statement, Reduce):
+            levels[statement.name] = 1 + level_of(statement.value, levels)
+    return levels
+
+
+def level_of(value: Value, levels: Mapping[str, int]) -> int:
+    """The highest level of the reductions that a value uses."""
+    return max(
+        (levels[v.name] for v in walk([value]) if isinstance(v, Ref)), default=0
+    )
+
+
+def uses(roots: list[Value]) -> dict[Value, int]:
+    """How often each value is an operand (a root counts as one use)."""
+    counts: dict[Value, int] = dict.fromkeys(roots, 0)
+    for root in roots:
+        counts[root] += 1
+    for value in walk(roots):
+        for operand in value.operands:
+            counts[operand] = counts.get(operand, 0) + 1
+    return counts
+
+
+def is_half_cast(value: Value) -> bool:
+    """Whether a value is a rounding to a 16-bit float."""
+    return isinstance(value, Op) and value.name == "cast" and value.dtype.itemsize == 2
+
+
+def flatten_group(group: Group, name: str) -> tuple[sympy.Symbol, dict[sympy.Symbol, Any]]:
+    """The symbol of a flattened group, and each axis in terms of it."""
+    if len(group.axes) == 1:
+        return group.axes[0].symbol, {}
+    flat = sympy.Symbol(name, integer=True, nonnegative=True)
+    parts: dict[sympy.Symbol, Any] = {}
+    step = sympy.Integer(1)
+    for position, axis in reversed(list(enumerate(group.axes))):
+        digit = flat if step == 1 else FloorDiv(flat, step)
+        parts[axis.symbol] = digit if position == 0 else Mod(digit, axis.size)
+        step = step * axis.size
+    return flat, parts

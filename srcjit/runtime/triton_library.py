@@ -1,0 +1,195 @@
+"""What emitted Triton kernels call beside `triton.language`: eager's exact corner cases.
+
+`tl.max` drops NaN, `tl.argmax` on NaN depends on the order of the reduction, `//` truncates,
+and the functions of `tl.math` are approximations. Here are reductions and integer divisions
+that behave as PyTorch's, and `libdevice`, CUDA's accurate functions, which PyTorch's own
+kernels use. In Triton's interpreter (`TRITON_INTERPRET=1`, no GPU) each has an equal made of
+PyTorch's CPU functions, because the interpreter runs neither libdevice nor, at a bearable
+speed, a reduction with a combine function of its own.
+
+Only emitted modules import this: it imports Triton.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+__all__ = [
+    "floor_divide",
+    "libdevice",
+    "max_with_index",
+    "min_with_index",
+    "reduce_all",
+    "reduce_any",
+    "reduce_argmax",
+    "reduce_argmin",
+    "reduce_max",
+    "reduce_min",
+    "reduce_prod",
+    "remainder",
+]
+
+
+@triton.jit
+def floor_divide(a, b):  # type: ignore[no-untyped-def]
+    """a / b rounded down, for integers; `//` in a kernel rounds towards zero."""
+    quotient = a // b
+    rest = a - quotient * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), quotient - 1, quotient)
+
+
+@triton.jit
+def remainder(a, b):  # type: ignore[no-untyped-def]
+    """a - floor_divide(a, b) * b, with the sign of b; `%` in a kernel has that of a."""
+    rest = a - a // b * b
+    return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def max_with_index(a, i, b, j):  # type: ignore[no-untyped-def]
+    """The larger of a (at i) and b (at j) and where it is; NaN is largest, then the first."""
+    a_wins = (a > b) | ((a != a) & (b == b))
+    tie = (a == b) | ((a != a) & (b != b))
+    take_a = a_wins | (tie & (i < j))
+    return tl.where(take_a, a, b), tl.where(take_a, i, j)
+
+
+@triton.jit
+def min_with_index(a, i, b, j):  # type: ignore[no-untyped-def]
+    """The smaller of a (at i) and b (at j) and where it is; NaN is smallest, then the first."""
+    a_wins = (a < b) | ((a != a) & (b == b))
+    tie = (a == b) | ((a != a) & (b != b))
+    take_a = a_wins | (tie & (i < j))
+    return tl.where(take_a, a, b), tl.where(take_a, i, j)
+
+
+if triton.knobs.runtime.interpret:
+
+    def _reduction(reduce: Any) -> Any:
+        def run(x: Any, axis: Any, keep_dims: Any = False) -> Any:
+            array = torch.from_numpy(x.handle.data)
+            return _tensor(reduce(array, _number(axis), _number(keep_dims)), x.dtype)
+
+        return run
+
+    def _arg_reduction(reduce: Any) -> Any:
+        def run(x: Any, index: Any, axis: Any, keep_dims: Any = False) -> Any:
+            array = torch.from_numpy(x.handle.data)
+            positions = torch.from_numpy(index.handle.data).expand(array.shape)
+            at = reduce(array, _number(axis), True)
+            found = positions.gather(_number(axis), at)
+            return _tensor(
+                found if _number(keep_dims) else found.squeeze(_number(axis)), index.dtype
+            )
+
+        return run
+
+    def _number(x: Any) -> Any:
+        return x.value if isinstance(x, tl.constexpr) else x
+
+    def _tensor(result: torch.Tensor, dtype: Any) -> Any:
+        from triton.runtime.interpreter import TensorHandle
+
+        block = tl.block_type(dtype, list(result.shape)) if result.dim() else dtype
+        array = result.numpy() if result.dim() else result.reshape(1).numpy()
+        return tl.core.tensor(TensorHandle(array, dtype.scalar), block)
+
+    def _elementwise(function: Any) -> Any:
+        def run(*args: Any) -> Any:
+            first = next(a for a in args if isinstance(a, tl.core.tensor))
+            arrays = [
+                torch.from_numpy(a.handle.data)
+                if isinstance(a, tl.core.tensor)
+                else torch.tensor(_number(a))
+                for a in args
+            ]
+            like = arrays[args.index(first)].dtype
+            result = function(*torch.broadcast_tensors(*(a.to(like) for a in arrays)))
+            shape = first.type if first.type.is_block() is False else None
+            if shape is not None and result.numel() == 1:
+                result = result.reshape(())
+            return _tensor(result, first.dtype)
+
+        return run
+
+    _SAME = (
+        "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
+        "asinh acosh atanh erf erfc erfinv lgamma trunc rsqrt fmod pow atan2 hypot "
+        "copysign nextafter"
+    ).split()
+    libdevice = SimpleNamespace(
+        **{name: _elementwise(getattr(torch, name)) for name in _SAME},
+        rint=_elementwise(torch.round),
+    )
+    reduce_max = _reduction(torch.amax)
+    reduce_min = _reduction(torch.amin)
+    reduce_prod = _reduction(lambda x, axis, keep: torch.prod(x, axis, keep, dtype=x.dtype))
+    reduce_any = _reduction(torch.any)
+    reduce_all = _reduction(torch.all)
+    reduce_argmax = _arg_reduction(torch.argmax)
+    reduce_argmin = _arg_reduction(torch.argmin)
+
+else:
+    from triton.language.extra import libdevice
+
+    @triton.jit
+    def _larger(a, b):  # type: ignore[no-untyped-def]
+        return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+    @triton.jit
+    def _smaller(a, b):  # type: ignore[no-untyped-def]
+        return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+    @triton.jit
+    def _times(a, b):  # type: ignore[no-untyped-def]
+        return a * b
+
+    @triton.jit
+    def _either(a, b):  # type: ignore[no-untyped-def]
+        return a | b
+
+    @triton.jit
+    def _both(a, b):  # type: ignore[no-untyped-def]
+        return a & b
+
+    @triton.jit
+    def reduce_max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """Maximum along an axis; NaN if there is one."""
+        return tl.reduce(x, axis, _larger, keep_dims=keep_dims)
+
+    @triton.jit
+    def reduce_min(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """Minimum along an axis; NaN if there is one."""
+        return tl.reduce(x, axis, _smaller, keep_dims=keep_dims)
+
+    @triton.jit
+    def reduce_prod(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """Product along an axis."""
+        return tl.reduce(x, axis, _times, keep_dims=keep_dims)
+
+    @triton.jit
+    def reduce_any(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """Whether any element along an axis is true."""
+        return tl.reduce(x, axis, _either, keep_dims=keep_dims)
+
+    @triton.jit
+    def reduce_all(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """Whether all elements along an axis are true."""
+        return tl.reduce(x, axis, _both, keep_dims=keep_dims)
+
+    @triton.jit
+    def reduce_argmax(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """The smallest `index` at which x is largest (or NaN)."""
+        index = tl.broadcast_to(index, x.shape)
+        return tl.reduce((x, index), axis, max_with_index, keep_dims=keep_dims)[1]
+
+    @triton.jit
+    def reduce_argmin(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+        """The smallest `index` at which x is smallest (or NaN)."""
+        index = tl.broadcast_to(index, x.shape)
+        return tl.reduce((x, index), axis, min_with_index, keep_dims=keep_dims)[1]
