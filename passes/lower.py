@@ -1,0 +1,188 @@
+"""Lowering: each ATen call becomes a tensor as a function of its index, or stays a call.
+
+Before:
+
+    def forward(x, w):
+        x_t = aten.t.default(x)
+        mm = aten.mm.default(x_t, w)
+        return aten.relu.default(mm)
+
+After (definitions):
+
+    x_t[i, j]  = x[j, i]                    view
+    mm         = aten.mm.default(x_t, w)    extern
+    relu[i, j] = maximum(mm[i, j], 0)       map
+
+Nothing is decided here about memory or kernels. An operator without a loop form, a dtype
+without one, or a call whose corner cases only eager knows is `extern`; that is never an error.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+from torch import fx
+
+from .definitions import EXTERN, SOURCE, Definition, Lowered, Number
+from .functional import ATenGraph
+from .indexing import as_expr
+from .loops import DTYPES
+from .lowerings import TABLE, Builder, NoLoopForm
+
+
+def lower(graph: ATenGraph) -> Lowered:
+    """Returns a definition for each tensor of the graph."""
+    return _Lowering(graph).run()
+
+
+def operator_name(node: fx.Node) -> str:
+    """`"aten.add.Tensor"` for a call of that overload."""
+    return str(node.target)
+
+
+class _Lowering:
+    def __init__(self, graph: ATenGraph) -> None:
+        self.graph = graph
+        self.values: dict[fx.Node, Any] = {}
+        self.definitions: list[Definition] = []
+        self.notes: dict[str, None] = {}
+
+    def run(self) -> Lowered:
+        for node in self.graph.graph_module.graph.nodes:
+            if node.op == "output":
+                continue
+            self.values[node] = self._node(node)
+        results = tuple(
+            self.values[r] if isinstance(r, fx.Node) else r for r in self.graph.results
+        )
+        return Lowered(self.values, tuple(self.definitions), results, tuple(self.notes))
+
+    def _node(self, node: fx.Node) -> Any:
+        fake = node.meta.get("val")
+        if node.op in ("placeholder", "get_attr"):
+            if isinstance(fake, torch.Tensor):
+                return self._tensor(node, fake, SOURCE)
+            return _number(node, fake)
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self.values[source][index]
+        if not isinstance(node.target, torch._ops.OpOverload) or not _has_tensor(fake):
+            return self._outside(node, fake)
+        lowered = self._loop_form(node, fake)
+        return self._outside(node, fake) if lowered is None else lowered
+
+    def _loop_form(self, node: fx.Node, fake: Any) -> Any:
+        name = operator_name(node)
+        function = TABLE.get(name) or TABLE.get(name.rpartition(".")[0])
+        if function is None:
+            self.notes[f"{name} has no loop form"] = None
+            return None
+        args, kwargs = _resolve(node.args, self.values), _resolve(node.kwargs, self.values)
+        problem = _unsupported([*_tensors((args, kwargs)), *_outputs(fake)])
+        if problem:
+            return None
+        builder = Builder(node)
+        try:
+            made = function(builder, *args, **kwargs)
+            for definition in builder.made:
+                # Evaluated once now, so that whatever has no loop form says so here.
+                _ = definition.accesses
+        except NoLoopForm as reason:
+            self.notes[f"{name}: {reason}"] = None
+            return None
+        for definition in builder.made:
+            self._keep(definition)
+        return made
+
+    def _outside(self, node: fx.Node, fake: Any) -> Any:
+        """A call that the host makes."""
+        if isinstance(fake, tuple | list):
+            return tuple(
+                self._tensor(node, f, EXTERN, str(k)) if isinstance(f, torch.Tensor) else f
+                for k, f in enumerate(fake)
+            )
+        if isinstance(fake, torch.Tensor):
+            return self._tensor(node, fake, EXTERN)
+        return _number(node, fake)
+
+    def _tensor(self, node: fx.Node, fake: torch.Tensor, kind: str, part: str = "") -> Definition:
+        strided = fake.layout is torch.strided
+        definition = Definition(
+            f"{node.name}_{part}" if part else node.name,
+            kind,
+            tuple(map(as_expr, fake.size())),
+            fake.dtype,
+            fake.device,
+            tuple(map(as_expr, fake.stride())) if strided else (),
+            node,
+        )
+        self._keep(definition)
+        return definition
+
+    def _keep(self, definition: Definition) -> None:
+        object.__setattr__(definition, "position", len(self.definitions))
+        self.definitions.append(definition)
+
+
+def _number(node: fx.Node, fake: Any) -> Any:
+    if isinstance(fake, torch.SymInt):
+        return Number(node, as_expr(fake), torch.int64)
+    if isinstance(fake, bool | torch.SymBool):
+        return Number(node, None, torch.bool)
+    if isinstance(fake, int):
+        return Number(node, as_expr(fake), torch.int64)
+    if isinstance(fake, float | torch.SymFloat):
+        return Number(node, None, torch.float64)
+    return None
+
+
+def _has_tensor(fake: Any) -> bool:
+    return any(isinstance(f, torch.Tensor) for f in _outputs(fake))
+
+
+def _outputs(fake: Any) -> list[Any]:
+    return list(fake) if isinstance(fake, tuple | list) else [fake]
+
+
+def _resolve(arguments: Any, values: dict[fx.Node, Any]) -> Any:
+    """Replaces nodes by what they were lowered to; sequences become lists."""
+    if isinstance(arguments, fx.Node):
+        return values[arguments]
+    if isinstance(arguments, tuple | list):
+        return [_resolve(a, values) for a in arguments]
+    if isinstance(arguments, dict):
+        return {k: _resolve(a, values) for k, a in arguments.items()}
+    return arguments
+
+
+def _tensors(arguments: Any) -> list[Definition]:
+    if isinstance(arguments, Definition):
+        return [arguments]
+    if isinstance(arguments, tuple | list):
+        return [d for a in arguments for d in _tensors(a)]
+    if isinstance(arguments, dict):
+        return [d for a in arguments.values() for d in _tensors(a)]
+    return []
+
+
+def _unsupported(tensors: list[Any]) -> str:
+    """Why these tensors have no loop form together, or an empty text."""
+    devices = set()
+    for tensor in tensors:
+        if isinstance(tensor, Definition):
+            dtype, device, strided = tensor.dtype, tensor.device, True
+            strided = len(tensor.stride) == len(tensor.size)
+        elif isinstance(tensor, torch.Tensor):
+            dtype, device = tensor.dtype, tensor.device
+            strided = tensor.layout is torch.strided
+        else:
+            continue
+        devices.add(device)
+        if dtype not in DTYPES:
+            return f"elements of {dtype}"
+        if not strided:
+            return "a layout that is not strided"
+    return "several devices" if len(devices) > 1 else ""
+

@@ -1,0 +1,19 @@
+"""Loop forms of ATen operators, one family a module.
+
+`TABLE` maps the name of an operator (`"aten.add"`, or one overload: `"aten.max.dim"`) to a
+function `(builder, *arguments)` that returns a definition or a tuple of them, or raises
+`NoLoopForm`. What is not in the table stays an ATen call.
+"""
+
+from . import activations, creation, pointwise, reductions, views
+from .builder import Builder, NoLoopForm
+
+TABLE = {
+    **pointwise.TABLE,
+    **activations.TABLE,
+    **views.TABLE,
+    **creation.TABLE,
+    **reductions.TABLE,
+}
+
+__all__ = ["TABLE", "Builder", "NoLoopForm"]

@@ -1,0 +1,566 @@
+"""Element-wise arithmetic, comparisons, logic and conversions.
+
+Low-precision operands are widened to float32, computed on, and rounded once at the end of
+each ATen call, as ATen's own kernels do; so a chain of calls rounds where eager rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..definitions import Definition, Read
+from ..indexing import Index
+from ..loops import Const, Value, cast, op
+from .builder import (
+    LOW_PRECISION,
+    Builder,
+    NoLoopForm,
+    compute_dtype,
+    element,
+    known_number,
+    number,
+)
+
+Scalar = Callable[..., Value]
+"""Computes a value from values of one dtype."""
+
+
+def apply(b: Builder, function: Scalar, *arguments: Any, dtype: torch.dtype | None = None) -> Definition:
+    """Maps `function` over broadcast arguments converted to `dtype`.
+
+    `dtype` is by default the one in which eager computes for the node's output.
+    """
+    work = dtype or compute_dtype(b.fake.dtype)
+    given = arguments
+
+    def at(read: Read, index: Index) -> Value:
+        values = [element(a, read, index, work) for a in given]
+        return cast(function(*values), b.fake.dtype)
+
+    return b.map(at)
+
+
+def unary(name: str) -> Callable[..., Definition]:
+    """A primitive of one operand, computed in the dtype of the output."""
+
+    def lowering(b: Builder, x: Definition) -> Definition:
+        return apply(b, lambda v: op(name, v), x)
+
+    return lowering
+
+
+def float_unary(function: Scalar) -> Callable[..., Definition]:
+    def lowering(b: Builder, x: Definition) -> Definition:
+        return apply(b, function, x)
+
+    return lowering
+
+
+def binary(name: str) -> Callable[..., Definition]:
+    def lowering(b: Builder, x: Any, y: Any) -> Definition:
+        return apply(b, lambda u, v: op(name, u, v), x, y)
+
+    return lowering
+
+
+def like(value: Value, n: float) -> Const:
+    """A constant of the dtype of `value`."""
+    return Const(n, value.dtype)
+
+
+# ── arithmetic ────────────────────────────────────────────────────────────────────────────
+
+
+def add(b: Builder, x: Any, y: Any, alpha: Any = 1) -> Definition:
+    return _add(b, x, y, alpha, "add")
+
+
+def sub(b: Builder, x: Any, y: Any, alpha: Any = 1) -> Definition:
+    return _add(b, x, y, alpha, "sub")
+
+
+def rsub(b: Builder, x: Any, y: Any, alpha: Any = 1) -> Definition:
+    return _add(b, y, x, alpha, "sub")
+
+
+def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
+    if b.fake.dtype is torch.bool:
+        if name == "sub":
+            raise NoLoopForm("eager refuses to subtract bools")
+        return apply(b, lambda u, v: op("bitwise_or", u, v), x, y)
+    if isinstance(alpha, int | float) and alpha == 1:
+        return apply(b, lambda u, v: op(name, u, v), x, y)
+
+    def scaled(u: Value, v: Value) -> Value:
+        return op(name, u, op("mul", v, number(alpha, v.dtype)))
+
+    return apply(b, scaled, x, y)
+
+
+def mul(b: Builder, x: Any, y: Any) -> Definition:
+    name = "bitwise_and" if b.fake.dtype is torch.bool else "mul"
+    return apply(b, lambda u, v: op(name, u, v), x, y)
+
+
+def _divisor(b: Builder, y: Any) -> None:
+    """Integer division: eager raises for a zero divisor, so it must be known."""
+    if not b.fake.dtype.is_floating_point and (not isinstance(y, int) or y == 0):
+        raise NoLoopForm("an integer divisor that may be zero")
+
+
+def div(b: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Definition:
+    if rounding_mode is None:
+        return apply(b, lambda u, v: op("div", u, v), x, y)
+    _divisor(b, y)
+    if not b.fake.dtype.is_floating_point:
+        name = "floordiv" if rounding_mode == "floor" else "truncdiv"
+        return apply(b, lambda u, v: op(name, u, v), x, y)
+    if rounding_mode == "trunc":
+        return apply(b, lambda u, v: op("trunc", op("div", u, v)), x, y)
+    return apply(b, float_floordiv, x, y)
+
+
+def floor_divide(b: Builder, x: Any, y: Any) -> Definition:
+    return div(b, x, y, "floor")
+
+
+def float_floordiv(u: Value, v: Value) -> Value:
+    """Python's floor division of floats (c10/util/generic_math.h, div_floor_floating)."""
+    zero, one, half = like(u, 0.0), like(u, 1.0), like(u, 0.5)
+    rest = op("fmod", u, v)
+    quotient = op("div", op("sub", u, rest), v)
+    other_sign = op(
+        "bitwise_and",
+        op("ne", rest, zero),
+        op("ne", op("lt", v, zero), op("lt", rest, zero)),
+    )
+    quotient = op("where", other_sign, op("sub", quotient, one), quotient)
+    floor = op("floor", quotient)
+    floor = op("where", op("gt", op("sub", quotient, floor), half), op("add", floor, one), floor)
+    signed_zero = op("copysign", zero, op("div", u, v))
+    rounded = op("where", op("ne", quotient, zero), floor, signed_zero)
+    return op("where", op("eq", v, zero), op("div", u, v), rounded)
+
+
+def fmod(b: Builder, x: Any, y: Any) -> Definition:
+    _divisor(b, y)
+    name = "fmod" if b.fake.dtype.is_floating_point else "rem"
+    return apply(b, lambda u, v: op(name, u, v), x, y)
+
+
+def remainder(b: Builder, x: Any, y: Any) -> Definition:
+    _divisor(b, y)
+    if not b.fake.dtype.is_floating_point:
+        return apply(b, lambda u, v: op("mod", u, v), x, y)
+
+    def python_mod(u: Value, v: Value) -> Value:
+        zero, rest = like(u, 0.0), op("fmod", u, v)
+        other_sign = op(
+            "bitwise_and",
+            op("ne", rest, zero),
+            op("ne", op("lt", v, zero), op("lt", rest, zero)),
+        )
+        return op("where", other_sign, op("add", rest, v), rest)
+
+    return apply(b, python_mod, x, y)
+
+
+def power(b: Builder, x: Any, y: Any) -> Definition:
+    """`x ** y`; eager has exact forms for a few constant exponents (PowKernel.cpp)."""
+    if isinstance(y, int | float) and not isinstance(y, bool):
+        form = _fixed_power(y, b.fake.dtype)
+        if form is not None:
+            return apply(b, form, x)
+    if not b.fake.dtype.is_floating_point:
+        raise NoLoopForm("integer power")
+    return apply(b, lambda u, v: op("pow", u, v), x, y)
+
+
+def _fixed_power(exponent: float, dtype: torch.dtype) -> Scalar | None:
+    def square(v: Value) -> Value:
+        return op("mul", v, v)
+
+    match exponent:
+        case 0:
+            return lambda v: like(v, 1)
+        case 1:
+            return lambda v: v
+        case 2:
+            return square
+        case 3:
+            return lambda v: op("mul", square(v), v)
+    if not dtype.is_floating_point:
+        return None
+    match exponent:
+        case 0.5:
+            return lambda v: op("sqrt", v)
+        case -0.5:
+            return lambda v: op("div", like(v, 1.0), op("sqrt", v))
+        case -1:
+            return lambda v: op("div", like(v, 1.0), v)
+        case -2:
+            return lambda v: op("div", like(v, 1.0), square(v))
+    return None
+
+
+def neg(b: Builder, x: Definition) -> Definition:
+    if b.fake.dtype is torch.bool:
+        raise NoLoopForm("eager refuses to negate bools")
+    return apply(b, lambda v: op("neg", v), x)
+
+
+def absolute(b: Builder, x: Definition) -> Definition:
+    if b.fake.dtype is torch.bool:
+        return apply(b, lambda v: v, x)
+    return apply(b, lambda v: op("abs", v), x)
+
+
+def sign(b: Builder, x: Definition) -> Definition:
+    """-1, 0 or 1; NaN gives 0, as eager's difference of two comparisons does."""
+    if b.fake.dtype is torch.bool:
+        return apply(b, lambda v: v, x)
+
+    def difference(v: Value) -> Value:
+        zero = like(v, 0)
+        return op("sub", cast(op("lt", zero, v), v.dtype), cast(op("lt", v, zero), v.dtype))
+
+    return apply(b, difference, x)
+
+
+def square(b: Builder, x: Definition) -> Definition:
+    return mul(b, x, x)
+
+
+def rounding(name: str) -> Callable[..., Definition]:
+    """floor, ceil, trunc and round are the identity on integers."""
+
+    def lowering(b: Builder, x: Definition) -> Definition:
+        if not b.fake.dtype.is_floating_point:
+            return apply(b, lambda v: v, x)
+        return apply(b, lambda v: op(name, v), x)
+
+    return lowering
+
+
+def round_decimals(b: Builder, x: Definition, *, decimals: int = 0) -> Definition:
+    if decimals == 0:
+        return rounding("round")(b, x)
+    raise NoLoopForm("round to decimals")
+
+
+def frac(b: Builder, x: Definition) -> Definition:
+    return apply(b, lambda v: op("sub", v, op("trunc", v)), x)
+
+
+def reciprocal(b: Builder, x: Definition) -> Definition:
+    return apply(b, lambda v: op("div", like(v, 1.0), v), x)
+
+
+def rsqrt(b: Builder, x: Definition) -> Definition:
+    return apply(b, lambda v: op("rsqrt", v), x)
+
+
+def extreme(number_name: str, bool_name: str) -> Callable[..., Definition]:
+    """maximum and minimum; on bools they are `or` and `and`."""
+
+    def lowering(b: Builder, x: Any, y: Any) -> Definition:
+        name = bool_name if b.fake.dtype is torch.bool else number_name
+        return apply(b, lambda u, v: op(name, u, v), x, y)
+
+    return lowering
+
+
+def float_extreme(name: str, integer: str, boolean: str) -> Callable[..., Definition]:
+    def lowering(b: Builder, x: Any, y: Any) -> Definition:
+        dtype = b.fake.dtype
+        chosen = name if dtype.is_floating_point else integer
+        chosen = boolean if dtype is torch.bool else chosen
+        return apply(b, lambda u, v: op(chosen, u, v), x, y)
+
+    return lowering
+
+
+def clamp(b: Builder, x: Definition, low: Any = None, high: Any = None) -> Definition:
+    """`min(max(x, low), high)`; NaN stays."""
+    if b.fake.dtype is torch.bool:
+        raise NoLoopForm("clamp of bools")
+    bounds = [("maximum", low), ("minimum", high)]
+    chosen = [(name, bound) for name, bound in bounds if bound is not None]
+    # A NaN bound makes every element NaN only in `maximum`'s rule, which eager follows too.
+
+    def limited(v: Value, *limits: Value) -> Value:
+        for (name, _), limit in zip(chosen, limits, strict=True):
+            v = op(name, v, limit)
+        return v
+
+    return apply(b, limited, x, *(bound for _, bound in chosen))
+
+
+def clamp_min(b: Builder, x: Definition, low: Any) -> Definition:
+    return clamp(b, x, low, None)
+
+
+def clamp_max(b: Builder, x: Definition, high: Any) -> Definition:
+    return clamp(b, x, None, high)
+
+
+def lerp(b: Builder, start: Any, end: Any, weight: Any) -> Definition:
+    """Interpolates from the nearer end (ATen/native/Lerp.h)."""
+
+    def form(s: Value, e: Value, w: Value) -> Value:
+        one, difference = like(s, 1.0), op("sub", e, s)
+        return op(
+            "where",
+            op("lt", op("abs", w), like(s, 0.5)),
+            op("add", s, op("mul", w, difference)),
+            op("sub", e, op("mul", difference, op("sub", one, w))),
+        )
+
+    return apply(b, form, start, end, weight)
+
+
+def addcmul(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition:
+    def form(u: Value, v: Value, w: Value) -> Value:
+        scaled = v if value == 1 else op("mul", number(value, v.dtype), v)
+        return op("add", u, op("mul", scaled, w))
+
+    return apply(b, form, x, y, z)
+
+
+def addcdiv(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition:
+    if not b.fake.dtype.is_floating_point:
+        raise NoLoopForm("integer addcdiv")
+
+    def form(u: Value, v: Value, w: Value) -> Value:
+        scaled = v if value == 1 else op("mul", number(value, v.dtype), v)
+        return op("add", u, op("div", scaled, w))
+
+    return apply(b, form, x, y, z)
+
+
+# ── comparisons and logic ─────────────────────────────────────────────────────────────────
+
+
+def _promoted(*arguments: Any) -> torch.dtype:
+    """The common dtype of arguments, by eager's rules for tensors and numbers."""
+    fakes = [a.node.meta["val"] if isinstance(a, Definition) else a for a in arguments]
+    facts: list[Any] = []
+    for argument, fake in zip(arguments, fakes, strict=True):
+        if isinstance(argument, Definition):
+            facts.append(torch.empty((1,) * len(argument.size), dtype=argument.dtype, device="meta"))
+        elif isinstance(fake, bool | int | float):
+            facts.append(fake)
+        else:
+            raise NoLoopForm("comparison with a number that is only known at run time")
+    common = facts[0]
+    if len(facts) == 1:
+        return common.dtype
+    return torch.result_type(facts[0], facts[1])
+
+
+def comparison(name: str) -> Callable[..., Definition]:
+    """Compares in the common dtype, to which numbers are rounded first."""
+
+    def lowering(b: Builder, x: Any, y: Any) -> Definition:
+        common = _promoted(x, y)
+        work = compute_dtype(common)
+
+        def at(read: Read, index: Index) -> Value:
+            values = [
+                _rounded(a, common) if not isinstance(a, Definition) else element(a, read, index, work)
+                for a in (x, y)
+            ]
+            return op(name, *values)
+
+        return b.map(at)
+
+    return lowering
+
+
+def _rounded(argument: Any, dtype: torch.dtype) -> Value:
+    """A number as eager stores it in a tensor of `dtype` before it compares."""
+    if dtype in LOW_PRECISION and isinstance(argument, int | float):
+        argument = torch.tensor(argument, dtype=dtype).item()
+    return number(argument, compute_dtype(dtype))
+
+
+def logical(name: str) -> Callable[..., Definition]:
+    def lowering(b: Builder, *arguments: Any) -> Definition:
+        return apply(b, lambda *v: op(name, *v), *arguments, dtype=torch.bool)
+
+    return lowering
+
+
+def bits(name: str) -> Callable[..., Definition]:
+    def lowering(b: Builder, *arguments: Any) -> Definition:
+        return apply(b, lambda *v: op(name, *v), *arguments)
+
+    return lowering
+
+
+def isnan(b: Builder, x: Definition) -> Definition:
+    return _float_test(b, x, lambda v: op("isnan", v), False)
+
+
+def isinf(b: Builder, x: Definition) -> Definition:
+    return _float_test(b, x, lambda v: op("isinf", v), False)
+
+
+def isfinite(b: Builder, x: Definition) -> Definition:
+    def finite(v: Value) -> Value:
+        return op("bitwise_not", op("bitwise_or", op("isnan", v), op("isinf", v)))
+
+    return _float_test(b, x, finite, True)
+
+
+def _float_test(b: Builder, x: Definition, form: Scalar, integers: bool) -> Definition:
+    if not x.dtype.is_floating_point:
+        return b.map(lambda read, index: Const(integers, torch.bool))
+    return apply(b, form, x, dtype=compute_dtype(x.dtype))
+
+
+def signbit(b: Builder, x: Definition) -> Definition:
+    if x.dtype.is_floating_point:
+        return apply(b, lambda v: op("signbit", v), x, dtype=compute_dtype(x.dtype))
+    if x.dtype is torch.bool:
+        return b.map(lambda read, index: Const(False, torch.bool))
+    return apply(b, lambda v: op("lt", v, like(v, 0)), x, dtype=x.dtype)
+
+
+def where(b: Builder, condition: Definition, x: Any, y: Any) -> Definition:
+    dtype = b.fake.dtype
+
+    def at(read: Read, index: Index) -> Value:
+        test = element(condition, read, index, torch.bool)
+        return op("where", test, *(_stored(a, read, index, dtype) for a in (x, y)))
+
+    return b.map(at)
+
+
+def _stored(argument: Any, read: Read, index: Index, dtype: torch.dtype) -> Value:
+    """An argument in its storage dtype, which a mere choice does not leave."""
+    if isinstance(argument, Definition):
+        return element(argument, read, index, dtype)
+    return cast(number(argument, compute_dtype(dtype)), dtype)
+
+
+def masked_fill(b: Builder, x: Definition, mask: Definition, value: Any) -> Definition:
+    return where(b, mask, value, x)
+
+
+# ── conversion and copies ─────────────────────────────────────────────────────────────────
+
+
+def copy_of(b: Builder, x: Definition, **_: Any) -> Definition:
+    """`clone`, `contiguous`, `_to_copy`: the same elements, perhaps in another dtype."""
+    if x.device != b.fake.device:
+        raise NoLoopForm("copy between devices")
+    return b.map(lambda read, index: cast(read(x, index), b.fake.dtype))
+
+
+def copy_from(b: Builder, x: Definition, source: Any, non_blocking: bool = False) -> Definition:
+    """The functional `copy`: the elements of `source` in the place of `x`."""
+    if isinstance(source, Definition) and source.device != x.device:
+        raise NoLoopForm("copy between devices")
+    return b.map(lambda read, index: _stored(source, read, index, b.fake.dtype))
+
+
+def fill(b: Builder, x: Definition, value: Any) -> Definition:
+    return b.map(lambda read, index: _stored(value, read, index, b.fake.dtype))
+
+
+def logit(b: Builder, x: Definition, eps: Any = None) -> Definition:
+    def form(v: Value) -> Value:
+        one = like(v, 1.0)
+        if eps is not None:
+            low = known_number(eps)
+            v = op("minimum", op("maximum", v, like(v, low)), like(v, 1.0 - low))
+        return op("log", op("div", v, op("sub", one, v)))
+
+    return apply(b, form, x)
+
+
+def _degrees(v: Value) -> Value:
+    return op("mul", v, like(v, 180.0 / math.pi))
+
+
+def _radians(v: Value) -> Value:
+    return op("mul", v, like(v, math.pi / 180.0))
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    "aten.add": add,
+    "aten.sub": sub,
+    "aten.rsub": rsub,
+    "aten.mul": mul,
+    "aten.div": div,
+    "aten.true_divide": div,
+    "aten.floor_divide": floor_divide,
+    "aten.fmod": fmod,
+    "aten.remainder": remainder,
+    "aten.pow": power,
+    "aten.neg": neg,
+    "aten.abs": absolute,
+    "aten.sign": sign,
+    "aten.square": square,
+    "aten.floor": rounding("floor"),
+    "aten.ceil": rounding("ceil"),
+    "aten.trunc": rounding("trunc"),
+    "aten.round": round_decimals,
+    "aten.frac": frac,
+    "aten.reciprocal": reciprocal,
+    "aten.rsqrt": rsqrt,
+    "aten.maximum": extreme("maximum", "bitwise_or"),
+    "aten.minimum": extreme("minimum", "bitwise_and"),
+    "aten.fmax": float_extreme("fmax", "maximum", "bitwise_or"),
+    "aten.fmin": float_extreme("fmin", "minimum", "bitwise_and"),
+    "aten.clamp": clamp,
+    "aten.clamp_min": clamp_min,
+    "aten.clamp_max": clamp_max,
+    "aten.lerp": lerp,
+    "aten.addcmul": addcmul,
+    "aten.addcdiv": addcdiv,
+    "aten.atan2": binary("atan2"),
+    "aten.hypot": binary("hypot"),
+    "aten.copysign": binary("copysign"),
+    "aten.nextafter": binary("nextafter"),
+    "aten.isnan": isnan,
+    "aten.isinf": isinf,
+    "aten.isfinite": isfinite,
+    "aten.signbit": signbit,
+    "aten.where": where,
+    "aten.masked_fill": masked_fill,
+    "aten.clone": copy_of,
+    "aten.contiguous": copy_of,
+    "aten._to_copy": copy_of,
+    "aten.lift_fresh_copy": copy_of,
+    "aten.copy": copy_from,
+    "aten.fill": fill,
+    "aten.logit": logit,
+    "aten.rad2deg": float_unary(_degrees),
+    "aten.deg2rad": float_unary(_radians),
+    "aten.logical_not": logical("bitwise_not"),
+    "aten.logical_and": logical("bitwise_and"),
+    "aten.logical_or": logical("bitwise_or"),
+    "aten.logical_xor": logical("bitwise_xor"),
+    "aten.bitwise_not": bits("bitwise_not"),
+    "aten.bitwise_and": bits("bitwise_and"),
+    "aten.bitwise_or": bits("bitwise_or"),
+    "aten.bitwise_xor": bits("bitwise_xor"),
+    "aten.bitwise_left_shift": bits("shl"),
+    "aten.bitwise_right_shift": bits("shr"),
+    "aten.__lshift__": bits("shl"),
+    "aten.__rshift__": bits("shr"),
+    **{f"aten.{name}": comparison(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{
+        f"aten.{name}": unary(name)
+        for name in (
+            "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
+            "asinh acosh atanh erf erfc erfinv lgamma sigmoid"
+        ).split()
+    },
+}

@@ -1,0 +1,520 @@
+"""Reductions, and what is composed of them: means, variances, norms, softmax, layer norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..definitions import Definition, Read
+from ..indexing import Index, as_expr, product
+from ..loops import Const, Expr, IndexValue, Value, cast, op
+from .builder import Builder, NoLoopForm, compute_dtype, known_number
+from .pointwise import like
+from .views import position, reshape_index
+
+Flags = tuple[bool, ...]
+
+
+def folded(x: Definition, dim: Any) -> Flags:
+    """Which dimensions of `x` a `dim` argument names; None and () name all."""
+    rank = len(x.size)
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return (True,) * rank
+    dims = [dim] if isinstance(dim, int) else dim
+    gone = {position(d, rank) for d in dims} if rank else set()
+    return tuple(d in gone for d in range(rank))
+
+
+def widened(b: Builder, result: Definition, reduced: Flags, like_: Any = None) -> Definition:
+    """The node's output from a reduction: with `keepdim`'s single dimensions and its dtype."""
+    fake = b.fake if like_ is None else like_
+    keepdim = len(fake.size()) == len(reduced) and any(reduced)
+
+    def at(read: Read, index: Index) -> Value:
+        if keepdim:
+            index = tuple(i for i, r in zip(index, reduced, strict=True) if not r)
+        return cast(read(result, index), fake.dtype)
+
+    return b.map(at, like=fake)
+
+
+def kept(index: Index, reduced: Flags) -> Index:
+    """The index of a reduction's result from one of the space that it folds."""
+    return tuple(i for i, r in zip(index, reduced, strict=True) if not r)
+
+
+def count(size: Sequence[Expr], reduced: Flags) -> Expr:
+    """How many elements are folded into one."""
+    return product([s for s, r in zip(size, reduced, strict=True) if r])
+
+
+def amount(n: Expr, dtype: torch.dtype) -> Value:
+    """A number of elements as a float value."""
+    return Const(int(n), dtype) if n.is_Integer else cast(IndexValue(n), dtype)
+
+
+def fold(
+    b: Builder, kind: str, x: Definition, reduced: Flags, dtype: torch.dtype, name: str
+) -> Definition:
+    """Folds `x` converted to `dtype`."""
+    result = torch.int64 if kind.startswith("arg") else dtype
+
+    def value(read: Read, index: Index) -> Value:
+        return cast(read(x, index), dtype)
+
+    return b.reduction(kind, x.size, reduced, value, result, name)
+
+
+def simple(kind: str) -> Callable[..., Definition]:
+    """sum and prod over dimensions; integers and bools fold as int64."""
+
+    def lowering(
+        b: Builder, x: Definition, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    ) -> Definition:
+        reduced = folded(x, dim)
+        work = compute_dtype(b.fake.dtype)
+        return widened(b, fold(b, kind, x, reduced, work, kind), reduced)
+
+    return lowering
+
+
+def mean(
+    b: Builder, x: Definition, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Definition:
+    reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
+    total = fold(b, "sum", x, reduced, work, "sum")
+    n = count(x.size, reduced)
+    keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
+
+    def at(read: Read, index: Index) -> Value:
+        index = kept(index, reduced) if keepdim else index
+        return cast(op("div", read(total, index), amount(n, work)), b.fake.dtype)
+
+    return b.map(at)
+
+
+def extreme(kind: str) -> Callable[..., Definition]:
+    """amax and amin, and max and min of everything."""
+
+    def lowering(b: Builder, x: Definition, dim: Any = None, keepdim: bool = False) -> Definition:
+        reduced = folded(x, dim)
+        chosen, work = _extreme_kind(kind, x.dtype)
+        return widened(b, fold(b, chosen, x, reduced, work, kind), reduced)
+
+    return lowering
+
+
+def _extreme_kind(kind: str, dtype: torch.dtype) -> tuple[str, torch.dtype]:
+    if dtype is torch.bool:
+        return ("any" if kind == "max" else "all"), dtype
+    return kind, compute_dtype(dtype)
+
+
+def extreme_dim(kind: str) -> Callable[..., tuple[Definition, Definition]]:
+    """`max.dim` and `min.dim`: values and the positions of the first of them."""
+
+    def lowering(
+        b: Builder, x: Definition, dim: int, keepdim: bool = False
+    ) -> tuple[Definition, Definition]:
+        reduced = folded(x, dim)
+        chosen, work = _extreme_kind(kind, x.dtype)
+        values = fold(b, chosen, x, reduced, work, "values")
+        places = fold(b, f"arg{kind}", x, reduced, _ordered(work), "indices")
+        return (
+            widened(b, values, reduced, b.fake[0]),
+            widened(b, places, reduced, b.fake[1]),
+        )
+
+    return lowering
+
+
+def _ordered(dtype: torch.dtype) -> torch.dtype:
+    return torch.uint8 if dtype is torch.bool else dtype
+
+
+def arg_extreme(kind: str) -> Callable[..., Definition]:
+    def lowering(b: Builder, x: Definition, dim: Any = None, keepdim: bool = False) -> Definition:
+        reduced = folded(x, dim)
+        work = _ordered(compute_dtype(x.dtype))
+        return widened(b, fold(b, kind, x, reduced, work, kind), reduced)
+
+    return lowering
+
+
+def truth(kind: str) -> Callable[..., Definition]:
+    def lowering(b: Builder, x: Definition, dim: Any = None, keepdim: bool = False) -> Definition:
+        reduced = folded(x, dim)
+        return widened(b, fold(b, kind, x, reduced, torch.bool, kind), reduced)
+
+    return lowering
+
+
+# ── moments ───────────────────────────────────────────────────────────────────────────────
+
+
+def moments(
+    b: Builder,
+    full: tuple[Expr, ...],
+    reduced: Flags,
+    value: Callable[[Read, Index], Value],
+    work: torch.dtype,
+) -> tuple[Definition, Definition]:
+    """The sum of `value`, and the sum of squares of its distance from the mean."""
+    n = count(full, reduced)
+    total = b.reduction("sum", full, reduced, value, work, "sum")
+
+    def squared(read: Read, index: Index) -> Value:
+        centre = op("div", read(total, kept(index, reduced)), amount(n, work))
+        distance = op("sub", value(read, index), centre)
+        return op("mul", distance, distance)
+
+    return total, b.reduction("sum", full, reduced, squared, work, "squares")
+
+
+def _variance(
+    b: Builder, x: Definition, dim: Any, correction: Any, dtype: torch.dtype
+) -> tuple[Flags, Definition, Callable[[Read, Index], Value], torch.dtype]:
+    reduced, work = folded(x, dim), compute_dtype(dtype)
+    n = count(x.size, reduced)
+    total, squares = moments(b, x.size, reduced, lambda r, i: cast(r(x, i), work), work)
+    minus = 1 if correction is None else known_number(correction)
+
+    def variance(read: Read, index: Index) -> Value:
+        # NOTE: eager divides by max(0, n - correction): 0 / 0 is NaN.
+        if n.is_Integer:
+            divisor: Value = Const(max(0.0, int(n) - minus), work)
+        else:
+            difference = op("sub", amount(n, work), Const(minus, work))
+            divisor = op("maximum", difference, Const(0.0, work))
+        return op("div", read(squares, index), divisor)
+
+    return reduced, total, variance, work
+
+
+def variance(
+    b: Builder, x: Definition, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Definition:
+    return _finish_variance(b, x, dim, correction, False)
+
+
+def deviation(
+    b: Builder, x: Definition, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Definition:
+    return _finish_variance(b, x, dim, correction, True)
+
+
+def _finish_variance(
+    b: Builder, x: Definition, dim: Any, correction: Any, root: bool
+) -> Definition:
+    reduced, _, variance_at, _ = _variance(b, x, dim, correction, b.fake.dtype)
+    keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
+
+    def at(read: Read, index: Index) -> Value:
+        value = variance_at(read, kept(index, reduced) if keepdim else index)
+        return cast(op("sqrt", value) if root else value, b.fake.dtype)
+
+    return b.map(at)
+
+
+def variance_mean(
+    b: Builder, x: Definition, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> tuple[Definition, Definition]:
+    fakes = b.fake
+    reduced, total, variance_at, work = _variance(b, x, dim, correction, fakes[0].dtype)
+    n = count(x.size, reduced)
+    keepdim = len(fakes[0].size()) == len(reduced) and any(reduced)
+
+    def spread(read: Read, index: Index) -> Value:
+        index = kept(index, reduced) if keepdim else index
+        return cast(variance_at(read, index), fakes[0].dtype)
+
+    def centre(read: Read, index: Index) -> Value:
+        index = kept(index, reduced) if keepdim else index
+        return cast(op("div", read(total, index), amount(n, work)), fakes[1].dtype)
+
+    return (
+        b.map(spread, like=fakes[0], name="var"),
+        b.map(centre, like=fakes[1], name="mean"),
+    )
+
+
+def vector_norm(
+    b: Builder, x: Definition, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Definition:
+    """The p-norm for p of 0, 1, 2, inf and -inf; others by powers."""
+    order = float(known_number(ord))
+    reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
+
+    def value(read: Read, index: Index) -> Value:
+        v = cast(read(x, index), work)
+        if order == 0:
+            return cast(op("ne", v, like(v, 0.0)), work)
+        if order == 2:
+            return op("mul", v, v)
+        size = op("abs", v)
+        return size if order == 1 or math.isinf(order) else op("pow", size, like(v, order))
+
+    kind = "max" if order == math.inf else "min" if order == -math.inf else "sum"
+    total = b.reduction(kind, x.size, reduced, value, work, "norm")
+    keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
+
+    def at(read: Read, index: Index) -> Value:
+        v = read(total, kept(index, reduced) if keepdim else index)
+        if order == 2:
+            v = op("sqrt", v)
+        elif order not in (0.0, 1.0) and not math.isinf(order):
+            v = op("pow", v, like(v, 1.0 / order))
+        return cast(v, b.fake.dtype)
+
+    return b.map(at)
+
+
+# ── softmax ───────────────────────────────────────────────────────────────────────────────
+
+
+def softmax(b: Builder, x: Definition, dim: int, half_to_float: bool = False) -> Definition:
+    return _softmax(b, x, dim, logarithm=False)
+
+
+def log_softmax(b: Builder, x: Definition, dim: int, half_to_float: bool = False) -> Definition:
+    return _softmax(b, x, dim, logarithm=True)
+
+
+def _softmax(b: Builder, x: Definition, dim: int, *, logarithm: bool) -> Definition:
+    if not x.size or not b.fake.dtype.is_floating_point:
+        raise NoLoopForm("softmax of a scalar")
+    reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
+    peak = fold(b, "max", x, reduced, work, "max")
+
+    def shifted(read: Read, index: Index) -> Value:
+        return op("sub", cast(read(x, index), work), read(peak, kept(index, reduced)))
+
+    def raised(read: Read, index: Index) -> Value:
+        return op("exp", shifted(read, index))
+
+    total = b.reduction("sum", x.size, reduced, raised, work, "sum")
+
+    def at(read: Read, index: Index) -> Value:
+        denominator = read(total, kept(index, reduced))
+        if logarithm:
+            value = op("sub", shifted(read, index), op("log", denominator))
+        else:
+            value = op("div", raised(read, index), denominator)
+        return cast(value, b.fake.dtype)
+
+    return b.map(at)
+
+
+def softmax_backward(
+    b: Builder, grad: Definition, y: Definition, dim: int, input_dtype: Any
+) -> Definition:
+    """`y * (grad - sum(grad * y))`."""
+    if not y.size:
+        raise NoLoopForm("softmax of a scalar")
+    reduced, work = folded(y, dim), compute_dtype(y.dtype)
+
+    def product_at(read: Read, index: Index) -> Value:
+        return op("mul", cast(read(grad, index), work), cast(read(y, index), work))
+
+    total = b.reduction("sum", y.size, reduced, product_at, work, "sum")
+
+    def at(read: Read, index: Index) -> Value:
+        scaled = op("mul", cast(read(y, index), work), read(total, kept(index, reduced)))
+        return cast(op("sub", product_at(read, index), scaled), b.fake.dtype)
+
+    return b.map(at)
+
+
+def log_softmax_backward(
+    b: Builder, grad: Definition, y: Definition, dim: int, input_dtype: Any
+) -> Definition:
+    """`grad - exp(y) * sum(grad)`."""
+    if not y.size:
+        raise NoLoopForm("softmax of a scalar")
+    reduced, work = folded(y, dim), compute_dtype(y.dtype)
+    total = fold(b, "sum", grad, reduced, work, "sum")
+
+    def at(read: Read, index: Index) -> Value:
+        scale = op("exp", cast(read(y, index), work))
+        part = op("mul", scale, read(total, kept(index, reduced)))
+        return cast(op("sub", cast(read(grad, index), work), part), b.fake.dtype)
+
+    return b.map(at)
+
+
+# ── normalization ─────────────────────────────────────────────────────────────────────────
+
+
+def layer_norm(
+    b: Builder,
+    x: Definition,
+    shape: Sequence[Any],
+    weight: Definition | None,
+    bias: Definition | None,
+    eps: Any,
+) -> tuple[Definition, Definition, Definition]:
+    """(normalized, mean, 1 / deviation) over the last `len(shape)` dimensions."""
+    rank, depth = len(x.size), len(shape)
+    reduced = tuple(d >= rank - depth for d in range(rank))
+    work = compute_dtype(x.dtype)
+
+    def affine(read: Read, index: Index, value: Value) -> Value:
+        tail = index[rank - depth :]
+        if weight is not None:
+            value = op("mul", value, cast(read(weight, tail), work))
+        return value if bias is None else op("add", value, cast(read(bias, tail), work))
+
+    return _normalize(
+        b, x.size, reduced, lambda read, i: cast(read(x, i), work), affine, eps, work
+    )
+
+
+def _normalize(
+    b: Builder,
+    full: tuple[Expr, ...],
+    reduced: Flags,
+    value: Callable[[Read, Index], Value],
+    affine: Callable[[Read, Index, Value], Value],
+    eps: Any,
+    work: torch.dtype,
+    place: Callable[[Index], Index] | None = None,
+) -> tuple[Definition, Definition, Definition]:
+    """Common to layer norm and group norm; `place` maps an index of the output into `full`."""
+    fakes = b.fake
+    n = count(full, reduced)
+    total, squares = moments(b, full, reduced, value, work)
+    small = known_number(eps)
+
+    def centre(read: Read, index: Index) -> Value:
+        return op("div", read(total, index), amount(n, work))
+
+    def scale(read: Read, index: Index) -> Value:
+        spread = op("div", read(squares, index), amount(n, work))
+        return op("rsqrt", op("add", spread, Const(small, work)))
+
+    def normalized(read: Read, index: Index) -> Value:
+        point = index if place is None else place(index)
+        outer = kept(point, reduced)
+        distance = op("sub", value(read, point), centre(read, outer))
+        normed = op("mul", distance, scale(read, outer))
+        return cast(affine(read, index, normed), fakes[0].dtype)
+
+    def outer_of(index: Index, fake: Any) -> Index:
+        return kept(index, reduced) if len(fake.size()) == len(full) else index
+
+    return (
+        b.map(normalized, like=fakes[0]),
+        b.map(
+            lambda read, i: cast(centre(read, outer_of(i, fakes[1])), fakes[1].dtype),
+            like=fakes[1],
+            name="mean",
+        ),
+        b.map(
+            lambda read, i: cast(scale(read, outer_of(i, fakes[2])), fakes[2].dtype),
+            like=fakes[2],
+            name="rstd",
+        ),
+    )
+
+
+def group_norm(
+    b: Builder,
+    x: Definition,
+    weight: Definition | None,
+    bias: Definition | None,
+    batch: Any,
+    channels: Any,
+    pixels: Any,
+    groups: int,
+    eps: Any,
+) -> tuple[Definition, Definition, Definition]:
+    work = compute_dtype(x.dtype)
+    per_group = as_expr(channels if not hasattr(channels, "expr") else channels.expr)
+    if not per_group.is_Integer or x.size[0] == 0:
+        raise NoLoopForm("group norm of symbolic channels")
+    per_group = per_group // groups
+    tail = x.size[2:]
+    full = (x.size[0], as_expr(groups), per_group, *tail)
+    reduced = (False, False, *(True for _ in full[2:]))
+    to_x = reshape_index(x.size, full)
+    to_full = reshape_index(full, x.size)
+
+    def affine(read: Read, index: Index, value: Value) -> Value:
+        if weight is not None:
+            value = op("mul", value, cast(read(weight, (index[1],)), work))
+        return value if bias is None else op("add", value, cast(read(bias, (index[1],)), work))
+
+    return _normalize(
+        b, full, reduced, lambda read, i: cast(read(x, to_x(i)), work), affine, eps, work, to_full
+    )
+
+
+def batch_norm_inference(
+    b: Builder,
+    x: Definition,
+    weight: Definition | None,
+    bias: Definition | None,
+    running_mean: Definition,
+    running_var: Definition,
+    momentum: Any,
+    eps: Any,
+) -> Any:
+    """`_native_batch_norm_legit_no_training`: the saved statistics are empty tensors."""
+    work = compute_dtype(x.dtype)
+    if x.dtype in (torch.bfloat16, torch.float16):
+        raise NoLoopForm("batch norm of low precision rounds in between")
+    small = known_number(eps)
+    fakes = b.fake
+
+    def at(read: Read, index: Index) -> Value:
+        channel = (index[1],)
+        spread = op("add", cast(read(running_var, channel), work), Const(small, work))
+        scale = op("div", Const(1.0, work), op("sqrt", spread))
+        if weight is not None:
+            scale = op("mul", scale, cast(read(weight, channel), work))
+        value = op("sub", cast(read(x, index), work), cast(read(running_mean, channel), work))
+        value = op("mul", value, scale)
+        if bias is not None:
+            value = op("add", value, cast(read(bias, channel), work))
+        return cast(value, fakes[0].dtype)
+
+    if any(f.numel() for f in fakes[1:]):
+        raise NoLoopForm("batch norm with statistics")
+    zero = Const(0.0, work)
+    return (
+        b.map(at, like=fakes[0]),
+        b.map(lambda read, i: cast(zero, fakes[1].dtype), like=fakes[1], name="mean"),
+        b.map(lambda read, i: cast(zero, fakes[2].dtype), like=fakes[2], name="rstd"),
+    )
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    "aten.sum": simple("sum"),
+    "aten.prod.default": simple("prod"),
+    "aten.prod.dim_int": simple("prod"),
+    "aten.mean": mean,
+    "aten.amax": extreme("max"),
+    "aten.amin": extreme("min"),
+    "aten.max.default": extreme("max"),
+    "aten.min.default": extreme("min"),
+    "aten.max.dim": extreme_dim("max"),
+    "aten.min.dim": extreme_dim("min"),
+    "aten.argmax": arg_extreme("argmax"),
+    "aten.argmin": arg_extreme("argmin"),
+    "aten.any": truth("any"),
+    "aten.all": truth("all"),
+    "aten.var.correction": variance,
+    "aten.std.correction": deviation,
+    "aten.var_mean.correction": variance_mean,
+    "aten.linalg_vector_norm": vector_norm,
+    "aten._softmax": softmax,
+    "aten._log_softmax": log_softmax,
+    "aten._softmax_backward_data": softmax_backward,
+    "aten._log_softmax_backward_data": log_softmax_backward,
+    "aten.native_layer_norm": layer_norm,
+    "aten.native_group_norm": group_norm,
+    "aten._native_batch_norm_legit_no_training": batch_norm_inference,
+}

@@ -1,0 +1,247 @@
+"""Views: index maps over another tensor's elements. No view is ever a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..definitions import Definition
+from ..indexing import ONE, ZERO, Index, as_expr, flatten, unflatten
+from ..loops import Expr
+from .builder import Builder, NoLoopForm, expression
+
+
+def position(dim: int, rank: int) -> int:
+    """A dimension counted from the front."""
+    return dim % max(rank, 1)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, int):
+        return value
+    raise NoLoopForm("a position that is only known at run time")
+
+
+def reshape_index(source: Sequence[Expr], target: Sequence[Expr]) -> Callable[[Index], Index]:
+    """The index map of `x.view(target)`.
+
+    Dimensions that both shapes share at the front, and single dimensions, keep their index.
+    """
+    kept = 0
+    while kept < min(len(source), len(target)) and source[kept] == target[kept]:
+        kept += 1
+    source_rest, target_rest = tuple(source[kept:]), tuple(target[kept:])
+    wide = [s for s in source_rest if s != ONE]
+    if wide == [t for t in target_rest if t != ONE]:
+
+        def renamed(index: Index) -> Index:
+            digits = iter([i for i, t in zip(index[kept:], target_rest, strict=True) if t != ONE])
+            return (*index[:kept], *(ZERO if s == ONE else next(digits) for s in source_rest))
+
+        return renamed
+
+    def remapped(index: Index) -> Index:
+        # NOTE: whoever reads knows the ranges of its axes and simplifies.
+        flat = flatten(index[kept:], target_rest)
+        return (*index[:kept], *unflatten(flat, source_rest, {}))
+
+    return remapped
+
+
+def view(b: Builder, x: Definition, *_: Any) -> Definition:
+    size = tuple(map(as_expr, b.fake.size()))
+    return b.view(x, reshape_index(x.size, size))
+
+
+def permute(b: Builder, x: Definition, dims: Sequence[int]) -> Definition:
+    rank = len(x.size)
+    order = [position(_int(d), rank) for d in dims]
+    back = [order.index(d) for d in range(rank)]
+    return b.view(x, lambda i: tuple(i[d] for d in back))
+
+
+def transpose(b: Builder, x: Definition, first: int, second: int) -> Definition:
+    rank = len(x.size)
+    if rank == 0:
+        return b.view(x, lambda i: i)
+    order = list(range(rank))
+    m, n = position(first, rank), position(second, rank)
+    order[m], order[n] = order[n], order[m]
+    return permute(b, x, order)
+
+
+def t(b: Builder, x: Definition) -> Definition:
+    return b.view(x, lambda i: i[::-1])
+
+
+def expand(b: Builder, x: Definition, size: Any, implicit: bool = False) -> Definition:
+    rank = len(x.size)
+    target = tuple(map(as_expr, b.fake.size()))
+    same = [s == n for s, n in zip(x.size, target[len(target) - rank :], strict=True)]
+
+    def index(i: Index) -> Index:
+        tail = i[len(i) - rank :] if rank else ()
+        return tuple(k if keep else ZERO for k, keep in zip(tail, same, strict=True))
+
+    return b.view(x, index)
+
+
+def unsqueeze(b: Builder, x: Definition, dim: int) -> Definition:
+    at = dim % (len(x.size) + 1)
+    return b.view(x, lambda i: i[:at] + i[at + 1 :])
+
+
+def squeeze(b: Builder, x: Definition, dim: Any = None) -> Definition:
+    rank = len(x.size)
+    dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    gone = {position(d, rank) for d in dims if rank and x.size[position(d, rank)] == ONE}
+
+    def index(i: Index) -> Index:
+        digits = iter(i)
+        return tuple(ZERO if d in gone else next(digits) for d in range(rank))
+
+    return b.view(x, index)
+
+
+def slice_start(b: Builder, size: Expr, start: Any) -> Expr:
+    """The first element that a slice takes, as Python clamps it."""
+    first = ZERO if start is None else expression(start)
+    if first.is_Integer and size.is_Integer:
+        number = int(first)
+        if number < 0:
+            number += int(size)
+        return as_expr(min(max(number, 0), int(size)))
+    if first.is_Integer and first >= 0:
+        return first
+    if first.is_Integer:
+        return size + first
+    return first
+
+
+def slice_(
+    b: Builder, x: Definition, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Definition:
+    at = position(dim, len(x.size))
+    first, stride = slice_start(b, x.size[at], start), expression(step)
+    return b.view(x, lambda i: (*i[:at], i[at] * stride + first, *i[at + 1 :]))
+
+
+def select(b: Builder, x: Definition, dim: int, position_: Any) -> Definition:
+    at = position(dim, len(x.size))
+    chosen = expression(position_)
+    if chosen.is_Integer and chosen < 0:
+        chosen = x.size[at] + chosen
+    elif not chosen.is_Integer:
+        raise NoLoopForm("a position that is only known at run time")
+    return b.view(x, lambda i: (*i[:at], chosen, *i[at:]))
+
+
+def split(b: Builder, x: Definition, size: Any, dim: int = 0) -> tuple[Definition, ...]:
+    """`split`, `split_with_sizes` and `chunk`: consecutive slices."""
+    at = position(dim, len(x.size))
+    parts, first = [], ZERO
+    for fake in b.fake:
+        offset = first
+        parts.append(
+            b.view(x, lambda i, offset=offset: (*i[:at], i[at] + offset, *i[at + 1 :]), like=fake)
+        )
+        first = first + as_expr(fake.size(at))
+    return tuple(parts)
+
+
+def unbind(b: Builder, x: Definition, dim: int = 0) -> tuple[Definition, ...]:
+    at = position(dim, len(x.size))
+    return tuple(
+        b.view(x, lambda i, n=as_expr(n): (*i[:at], n, *i[at:]), like=fake)
+        for n, fake in enumerate(b.fake)
+    )
+
+
+def diagonal(
+    b: Builder, x: Definition, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Definition:
+    rank = len(x.size)
+    first, second = position(dim1, rank), position(dim2, rank)
+    down, right = as_expr(max(-offset, 0)), as_expr(max(offset, 0))
+
+    def index(i: Index) -> Index:
+        rest = iter(i[:-1])
+        place = {first: i[-1] + down, second: i[-1] + right}
+        return tuple(place[d] if d in place else next(rest) for d in range(rank))
+
+    return b.view(x, index)
+
+
+def unfold(b: Builder, x: Definition, dim: int, size: Any, step: Any) -> Definition:
+    if not x.size:
+        raise NoLoopForm("unfold of a scalar")
+    at, stride = position(dim, len(x.size)), expression(step)
+    return b.view(x, lambda i: (*i[:at], i[at] * stride + i[-1], *i[at + 1 : -1]))
+
+
+def alias(b: Builder, x: Definition) -> Definition:
+    return b.view(x, lambda i: i)
+
+
+def flip(b: Builder, x: Definition, dims: Sequence[int]) -> Definition:
+    """Not a view in memory (torch has no negative strides), but an index map all the same."""
+    gone = {position(d, len(x.size)) for d in dims}
+
+    def index(i: Index) -> Index:
+        return tuple(x.size[d] - 1 - k if d in gone else k for d, k in enumerate(i))
+
+    return b.map(lambda read, i: read(x, index(i)))
+
+
+def repeat(b: Builder, x: Definition, repeats: Sequence[Any]) -> Definition:
+    """Copies side by side: the index wraps around."""
+    if any(not s.is_Integer for s in x.size):
+        raise NoLoopForm("repeat of symbolic sizes")
+    from torch.utils._sympy.functions import Mod
+
+    rank = len(x.size)
+    target = tuple(map(as_expr, b.fake.size()))[len(repeats) - rank :]
+
+    def index(i: Index) -> Index:
+        tail = i[len(i) - rank :] if rank else ()
+        return tuple(
+            k if s == n else ZERO if s == ONE else Mod(k, s)
+            for k, s, n in zip(tail, x.size, target, strict=True)
+        )
+
+    return b.map(lambda read, i: read(x, index(i)))
+
+
+def view_dtype(b: Builder, x: Definition, dtype: torch.dtype) -> Definition:
+    raise NoLoopForm("a view with another dtype")
+
+
+TABLE: dict[str, Callable[..., Any]] = {
+    "aten.view": view,
+    "aten.view.dtype": view_dtype,
+    "aten._unsafe_view": view,
+    "aten.reshape": view,
+    "aten._reshape_alias": view,
+    "aten.permute": permute,
+    "aten.transpose": transpose,
+    "aten.t": t,
+    "aten.expand": expand,
+    "aten.unsqueeze": unsqueeze,
+    "aten.squeeze": squeeze,
+    "aten.slice": slice_,
+    "aten.select": select,
+    "aten.split": split,
+    "aten.split_with_sizes": split,
+    "aten.chunk": split,
+    "aten.unbind": unbind,
+    "aten.diagonal": diagonal,
+    "aten.unfold": unfold,
+    "aten.alias": alias,
+    "aten.detach": alias,
+    "aten.lift_fresh": alias,
+    "aten.flip": flip,
+    "aten.repeat": repeat,
+}
+"""Tables are looked up by overload first, then by packet."""
