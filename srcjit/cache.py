@@ -73,7 +73,9 @@ def _make_base(setting: str | None) -> Path:
     if not problem:
         return path
     fallback = Path(tempfile.mkdtemp(prefix="srcjit-"))
-    _report(path, f"cache directory {path} {problem}; using {fallback} for this process")
+    _report(
+        path, f"cache directory {path} {problem}; using {fallback} for this process"
+    )
     return fallback
 
 

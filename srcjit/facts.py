@@ -9,6 +9,7 @@ module the reference goes on checking.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -156,8 +157,7 @@ def disjoint(*tensors: Tensor) -> bool:
     """True if the tensors are different objects that surely share no memory."""
     spans = sorted(_span(tensor) for tensor in tensors)
     return all(
-        a_end <= b_start
-        for (_, a_end), (b_start, _) in zip(spans, spans[1:], strict=False)
+        a_end <= b_start for (_, a_end), (b_start, _) in itertools.pairwise(spans)
     ) and len({id(tensor) for tensor in tensors}) == len(tensors)
 
 
@@ -246,7 +246,7 @@ class GlobalState:
             yield "state.default_device_agrees()"
         yield "not dispatch_modes()"
         yield "not inference_mode()" if not self.inference else "inference_mode()"
-        yield "forward_ad._current_level < 0"
+        yield "not forward_ad._current_level >= 0"
         if not any_tensor:
             yield "functorch_level() is None"
 

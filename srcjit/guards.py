@@ -25,20 +25,27 @@ compiler came to rely on it. `srcjit.facts` checks facts about tensors and globa
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+import builtins
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from keyword import kwlist
 from typing import Any
 
-from srcjit.facts import GlobalState, TensorFacts, disjoint
-from srcjit.passes.program import Guard, GuardSet, TensorGuard
+import torch
 
-GUARD_IMPORTS = (
-    "import torch",
-    "from torch.autograd import forward_ad",
-    "from srcjit.facts import (GlobalState, Parameter, Tensor, TensorFacts, disjoint,"
-    " dispatch_modes, function_modes, functorch_level, inference_mode)",
-)
-"""What an emitted module imports for its guards."""
+from srcjit.facts import GlobalState, TensorFacts, disjoint
+from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
+
+_IMPORTED = {
+    "disjoint": "srcjit.facts",
+    "dispatch_modes": "srcjit.facts",
+    "forward_ad": "torch.autograd",
+    "function_modes": "srcjit.facts",
+    "functorch_level": "srcjit.facts",
+    "inference_mode": "srcjit.facts",
+}
+"""What a guard may call, and the module that has it."""
 
 
 @dataclass(frozen=True)
@@ -50,14 +57,17 @@ class GuardText:
         function: The definition of the guard.
         name: The guard's name.
         imports: Import statements that both need.
-        bindings: Objects that text cannot spell, by name.
+        bindings: Objects that the function names and text cannot spell. They are globals
+            of the guard alone, since their names may be taken in the rest of the module.
+        classes: Tensor subclasses that the definitions name: globals of the module.
     """
 
     definitions: str
     function: str
     name: str
-    imports: tuple[str, ...] = GUARD_IMPORTS
+    imports: tuple[str, ...]
     bindings: Mapping[str, Any] = field(default_factory=dict)
+    classes: Mapping[str, type] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -87,35 +97,77 @@ def emit_guard(
     """
     state = state or GlobalState.now()
     writer = _Writer(parameters, set(guard_set.bindings))
-    arguments, others = _tensor_groups(guard_set, parameters)
-    tables = [f"state = {state.text}"]
-    if arguments:
-        tables.append(_table("argument_tensors", arguments, writer.bindings))
-    if others:
-        tables.append(_table("tensors", others, writer.bindings))
-
-    if arguments:
-        writer.require(_call("argument_tensors.check", [g.text for g in arguments]))
-    writer.require_state(state, any_tensor=bool(arguments or others))
+    near, far = _tensor_groups(guard_set, parameters)
+    classes: dict[str, type] = {}
+    state_name = writer.reserve("state")
+    tables = [f"{state_name} = {state.text}"]
+    if near:
+        near_name = writer.reserve("argument_tensors" if far else "tensors")
+        tables.append(_table(near_name, state_name, near, classes))
+        writer.require(_call(f"{near_name}.check", [g.text for g in near]))
+    conditions = state.conditions(any_tensor=bool(near or far))
+    writer.require(*[writer.qualified(c, state_name) for c in conditions])
     before, after = _around_tensors(guard_set)
-    writer.plan([g.text for g in before] + [g.text for g in others])
+    writer.plan([g.text for g in before] + [g.text for g in far])
     for guard in before:
-        writer.require(guard.text, guard.reason)
-    if others:
-        writer.require(
-            _call("tensors.check", [writer.hoisted(g.text) for g in others]),
-            hoist=False,
-        )
+        writer.require(writer.hoisted(guard.text), reason=guard.reason)
+    if far:
+        far_name = writer.reserve("tensors")
+        tables.append(_table(far_name, state_name, far, classes))
+        paths = [writer.hoisted(g.text) for g in far]
+        writer.require(_call(f"{far_name}.check", paths))
     for guard in after:
-        writer.require(guard.text, guard.reason)
+        writer.require(writer.hoisted(guard.text), reason=guard.reason)
     if len(guard_set.distinct_tensors) > 1:
-        writer.require(_call("disjoint", guard_set.distinct_tensors))
+        call = _call("disjoint", guard_set.distinct_tensors)
+        writer.require(writer.qualified(call, state_name))
     return GuardText(
         definitions="\n".join(tables),
         function=writer.function(name),
         name=name,
-        bindings={**guard_set.bindings, **writer.bindings},
+        imports=("import torch", *_facts_import(near + far), *writer.imports()),
+        bindings=dict(guard_set.bindings),
+        classes=classes,
     )
+
+
+def failures(
+    guard_set: GuardSet,
+    arguments: Mapping[str, Any],
+    names: Mapping[str, Any],
+    state: GlobalState | None = None,
+) -> Iterator[Guard | TensorGuard]:
+    """Yields the conditions that do not hold (the slow path, for logs and hints).
+
+    Args:
+        guard_set: The conditions.
+        arguments: Value of each parameter.
+        names: `user_globals` and `cells`; the bindings of the guard set are added.
+        state: The global state that the specialization needs.
+
+    Yields:
+        The failing guards, in the order in which the emitted guard checks; a `Guard` made
+        up for a change of global state and for tensors that are one or overlap.
+    """
+    scope = {"torch": torch, **names, **guard_set.bindings, **arguments}
+    near, far = _tensor_groups(guard_set, list(arguments))
+    before, after = _around_tensors(guard_set)
+    yield from (g for g in near if not _tensor_holds(g, scope))
+    changed = state.first_difference() if state is not None else None
+    if changed:
+        yield Guard(changed, "global state of PyTorch")
+    yield from (g for g in before if not _holds(g.text, scope))
+    yield from (g for g in far if not _tensor_holds(g, scope))
+    yield from (g for g in after if not _holds(g.text, scope))
+    for group in (near, far):
+        repeated = _repeated([g.text for g in group], scope)
+        if repeated:
+            text = f"{repeated[0]} is not {repeated[1]}"
+            yield Guard(text, "tensors must be different objects")
+    if len(guard_set.distinct_tensors) > 1:
+        text = _call("disjoint", guard_set.distinct_tensors)
+        if not _holds(text, {**scope, "disjoint": disjoint}):
+            yield Guard(text, "tensors must not share memory")
 
 
 def first_failure(
@@ -124,58 +176,75 @@ def first_failure(
     names: Mapping[str, Any],
     state: GlobalState | None = None,
 ) -> Guard | TensorGuard | None:
-    """Names the first condition that does not hold (the slow path, for logs).
+    """Returns the first of `failures`, or None if all conditions hold."""
+    return next(failures(guard_set, arguments, names, state), None)
+
+
+def describe_failure(guard: Guard | TensorGuard, scope: Mapping[str, Any]) -> str:
+    """Says in one line what a failed guard wanted, and what it got instead.
 
     Args:
-        guard_set: The conditions.
-        arguments: Value of each parameter.
-        names: `user_globals` and `cells`; the bindings of the guard set are added.
-        state: The global state that the specialization needs.
-
-    Returns:
-        The first guard that fails; a `Guard` made up for a change of global state or for
-        overlapping tensors; None if all hold.
+        guard: The guard.
+        scope: The names that its text uses.
     """
-    scope = {"torch": __import__("torch"), **names, **guard_set.bindings, **arguments}
-    near, far = _tensor_groups(guard_set, list(arguments))
-    before, after = _around_tensors(guard_set)
-    for tensor in near:
-        if not _tensor_holds(tensor, scope):
-            return tensor
-    if state is not None:
-        changed = state.first_difference()
-        if changed:
-            return Guard(changed, "global state of PyTorch")
-    for guard in before:
-        if not _holds(guard.text, scope):
-            return guard
-    for tensor in far:
-        if not _tensor_holds(tensor, scope):
-            return tensor
-    for guard in after:
-        if not _holds(guard.text, scope):
-            return guard
-    texts = [g.text for g in (*near, *far)]
-    repeated = _repeated(texts, scope)
-    if repeated:
-        return Guard(f"{repeated[0]} is not {repeated[1]}", "tensors must be different")
-    if len(guard_set.distinct_tensors) > 1:
-        text = _call("disjoint", guard_set.distinct_tensors)
-        if not _holds(text, {**scope, "disjoint": disjoint}):
-            return Guard(text, "tensors must not overlap")
-    return None
-
-
-def describe_failure(guard: Guard | TensorGuard, arguments: Mapping[str, Any]) -> str:
-    """Says in one line what a failed guard wanted, and what it got instead."""
     if isinstance(guard, Guard):
         return guard.text
-    scope = {"torch": __import__("torch"), **arguments}
     try:
-        got = _shown(eval(guard.text, scope))
+        got = _shown(eval(guard.text, dict(scope)))
     except Exception as error:
-        got = f"{type(error).__name__}"
-    return f"{guard.text} is {_wanted(guard)}, got {got}"
+        got = f"{type(error).__name__}: {error}"
+    return f"{guard.text}: {_wanted(guard)}; got {got}"
+
+
+def learn(
+    known: Hints,
+    failed: Iterable[Guard | TensorGuard],
+    scope: Mapping[str, Any],
+) -> Hints:
+    """Adds to `known` what failed guards teach about what varies between calls."""
+    changed = set(known.changed)
+    sizes = dict(known.sizes)
+    for guard in failed:
+        if isinstance(guard, TensorGuard):
+            dims = _changed_sizes(guard, scope)
+            if dims:
+                sizes[guard.text] = sizes.get(guard.text, frozenset()) | dims
+        else:
+            tree = ast.parse(guard.text.strip(), mode="eval")
+            roots = {*scope, "user_globals", "cells"}
+            changed.update(_paths(tree, roots))
+    return Hints(frozenset(changed), sizes)
+
+
+def _changed_sizes(guard: TensorGuard, scope: Mapping[str, Any]) -> frozenset[int]:
+    """Returns the dimensions that differ, if nothing but sizes and strides do."""
+    try:
+        value = eval(guard.text, dict(scope))
+    except Exception:
+        return frozenset()
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return frozenset()
+    as_found = replace(guard, size=tuple(value.shape), stride=tuple(value.stride()))
+    if len(guard.size) != value.dim() or not _tensor_holds(as_found, scope):
+        return frozenset()
+    return frozenset(
+        dim
+        for dim, (wanted, found) in enumerate(zip(guard.size, value.shape, strict=True))
+        if wanted is not None and wanted != found
+    )
+
+
+def _paths(tree: ast.AST, roots: set[str]) -> Iterator[str]:
+    """Yields the longest paths in an expression that start at one of `roots`."""
+    if isinstance(tree, (ast.Name, ast.Attribute, ast.Subscript)):
+        base = tree
+        while isinstance(base, (ast.Attribute, ast.Subscript)):
+            base = base.value  # type: ignore[assignment]
+        if isinstance(base, ast.Name) and base.id in roots:
+            yield ast.unparse(tree)
+            return
+    for child in ast.iter_child_nodes(tree):
+        yield from _paths(child, roots)
 
 
 # ── Groups ──────────────────────────────────────────────────────────────────────────
@@ -257,8 +326,6 @@ def _wanted(guard: TensorGuard) -> str:
 
 
 def _shown(value: Any) -> str:
-    import torch
-
     if not isinstance(value, torch.Tensor):
         return f"{type(value).__name__}"
     made = TensorGuard(
@@ -284,23 +351,34 @@ def _call(function: str, arguments: Sequence[str]) -> str:
     return f"{function}(\n{rows}        )"
 
 
-def _table(name: str, guards: Sequence[TensorGuard], bindings: dict[str, Any]) -> str:
-    import torch
+def _facts_import(guards: Sequence[TensorGuard]) -> tuple[str, ...]:
+    names = ["GlobalState"]
+    if guards:
+        used = {g.cls for g in guards}
+        names += [cls.__name__ for cls in _PLAIN_CLASSES if cls in used]
+        names.append("TensorFacts")
+    return (f"from srcjit.facts import {', '.join(names)}",)
 
-    classes = {torch.Tensor: "Tensor", torch.nn.Parameter: "Parameter"}
+
+_PLAIN_CLASSES = (torch.nn.Parameter, torch.Tensor)
+
+
+def _table(
+    name: str, state: str, guards: Sequence[TensorGuard], classes: dict[str, type]
+) -> str:
     rows = []
     for guard in guards:
         cls, dtype, device, *rest = _row(guard)
-        spelled = classes.get(cls)
-        if spelled is None:
-            spelled = f"class_{cls.__name__}"
-            while bindings.get(spelled, cls) is not cls:
+        spelled = cls.__name__
+        if cls not in _PLAIN_CLASSES:
+            spelled = f"class_{spelled}"
+            while classes.get(spelled, cls) is not cls:
                 spelled += "_"
-            bindings[spelled] = cls
+            classes[spelled] = cls
         facts = ", ".join([spelled, f"{dtype}", f'"{device}"', *map(repr, rest)])
         why = f"  ({guard.reason})" if guard.reason else ""
         rows.append(f"    ({facts}),  # {guard.text}{why}\n")
-    return f"{name} = TensorFacts(\n    state,\n{''.join(rows)})"
+    return f"{name} = TensorFacts(\n    {state},\n{''.join(rows)})"
 
 
 class _Writer:
@@ -308,12 +386,44 @@ class _Writer:
 
     def __init__(self, parameters: Sequence[str], taken: set[str]) -> None:
         self.parameters = parameters
-        self.taken = {*parameters, *taken, "user_globals", "cells", "state", "tensors"}
-        self.taken |= {"argument_tensors", "torch", "disjoint", "forward_ad"}
-        self.bindings: dict[str, Any] = {}
+        self.taken = {*parameters, *taken, "user_globals", "cells", *dir(builtins)}
+        self.taken |= set(kwlist)
+        self.imported: dict[str, str] = {}
         self.lines: list[str] = []
         self.locals: dict[str, str] = {}
         self.wanted: set[str] = set()
+
+    def reserve(self, name: str) -> str:
+        """Returns `name`, or a name made from it that nothing else has."""
+        made, number = name, 2
+        while made in self.taken:
+            made, number = f"{name}_{number}", number + 1
+        self.taken.add(made)
+        return made
+
+    def qualified(self, condition: str, state_name: str) -> str:
+        """Spells one of our own conditions with the names that are free here."""
+        names = {"state": state_name}
+        for node in ast.walk(ast.parse(condition, mode="eval")):
+            if isinstance(node, ast.Name) and node.id in _IMPORTED:
+                if node.id not in self.imported:
+                    self.imported[node.id] = self.reserve(node.id)
+                names[node.id] = self.imported[node.id]
+        changed = {old: new for old, new in names.items() if old != new}
+        if not changed:
+            return condition
+        return ast.unparse(_Replace(changed).visit(ast.parse(condition, mode="eval")))
+
+    def imports(self) -> tuple[str, ...]:
+        """Returns the import statements for what `qualified` has used."""
+        lines: dict[str, list[str]] = {}
+        for name, local in sorted(self.imported.items()):
+            spelled = name if name == local else f"{name} as {local}"
+            lines.setdefault(_IMPORTED[name], []).append(spelled)
+        return tuple(
+            f"from {module} import {', '.join(names)}"
+            for module, names in sorted(lines.items(), reverse=True)
+        )
 
     def plan(self, texts: Iterable[str]) -> None:
         """Chooses the paths worth a local variable: where several longer paths part."""
@@ -351,30 +461,19 @@ class _Writer:
             last = path.attr
         elif isinstance(path, ast.Subscript) and isinstance(path.slice, ast.Constant):
             last = str(path.slice.value)
-        last = "".join(c if c.isalnum() else "_" for c in last).strip("_")
-        name = last = last if last.isidentifier() else f"item_{last}"
-        number = 2
-        while name in self.taken or not name.isidentifier() or name in _KEYWORDS:
-            name, number = f"{last}_{number}", number + 1
-        self.taken.add(name)
-        return name
+        last = re.sub(r"\W", "_", last, flags=re.ASCII).strip("_")
+        return self.reserve(last if last.isidentifier() else f"item_{last}".rstrip("_"))
 
-    def require(self, text: str, reason: str = "", hoist: bool = True) -> None:
-        """Adds one condition."""
-        if hoist and self.wanted:
-            text = self.hoisted(text)
+    def require(self, *conditions: str, reason: str = "") -> None:
+        """Adds conditions that one `if` tests, in order."""
+        test = " or ".join(
+            f"not {condition}" if "\n" in condition else _negated(condition)
+            for condition in conditions
+        )
+        if len(test) > 76 and len(conditions) > 1:
+            test = f"({test.replace(' or ', f'{chr(10)}            or ')})"
         comment = f"  # {reason}" if reason else ""
-        negated = _negated(text)
-        if "\n" in text:
-            self.lines += [f"        if not {text}:{comment}"]
-        else:
-            self.lines += [f"        if {negated}:{comment}"]
-        self.lines.append("            return False")
-
-    def require_state(self, state: GlobalState, any_tensor: bool) -> None:
-        """Adds the conditions about PyTorch's global state."""
-        for condition in state.conditions(any_tensor):
-            self.require(condition)
+        self.lines += [f"        if {test}:{comment}", "            return False"]
 
     def function(self, name: str) -> str:
         """Returns the definition."""
@@ -385,11 +484,6 @@ class _Writer:
             "        return False\n"
         )
         return head + "\n".join(self.lines) + "\n" + tail
-
-
-_KEYWORDS = frozenset(
-    __import__("keyword").kwlist + ["True", "False", "None", "Exception"]
-)
 
 
 def _negated(text: str) -> str:
@@ -448,7 +542,7 @@ class _Replace(ast.NodeTransformer):
         self.names = names
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, (ast.Attribute, ast.Subscript, ast.Name)):
             name = self.names.get(ast.unparse(node))
             if name is not None:
                 return ast.Name(id=name, ctx=ast.Load())

@@ -61,6 +61,7 @@ def load_module(
     segments: Iterable[str] = (),
     names: Mapping[str, Any] | None = None,
     bindings: Mapping[str, Any] | None = None,
+    guard_bindings: Mapping[str, Any] | None = None,
     class_name: str | None = None,
     emitted_lines: bool = False,
 ) -> Loaded:
@@ -74,7 +75,8 @@ def load_module(
         function: The user's function; lends its globals, cells, file and first line.
         segments: Names of the module's functions that the residual program calls.
         names: More objects that the residual program names (constants, resume functions).
-        bindings: Objects that guards and segments name and text cannot spell.
+        bindings: Objects that segments and kernels name and text cannot spell.
+        guard_bindings: The same for the guard; globals of the guard alone.
         class_name: The class whose private names (`__x`) the residual program mangles.
         emitted_lines: Compile with the emitted file's lines instead of the user's.
 
@@ -99,8 +101,6 @@ def load_module(
         "__name__": f"srcjit.emitted.{path.stem}",
         "__file__": str(path),
         **(bindings or {}),
-        "user_globals": function.__globals__,
-        "cells": cells,
     }
     exec(compile(tree, str(path), "exec"), namespace)
     reachable = {name: namespace[name] for name in segments} | dict(names or {})
@@ -117,7 +117,14 @@ def load_module(
         class_name=class_name,
         qualname=function.__qualname__,
     )
-    return Loaded(namespace[guard], run, namespace, path)
+    guard_globals = {
+        **namespace,
+        **(guard_bindings or {}),
+        "user_globals": function.__globals__,
+        "cells": cells,
+    }
+    check = FunctionType(namespace[guard].__code__, guard_globals, guard)
+    return Loaded(check, run, namespace, path)
 
 
 def function_from_source(

@@ -1,0 +1,255 @@
+"""Compiles one function for one set of arguments: evaluate, segments, text, file, load.
+
+The passes know nothing of files, caches or dispatch; this module calls them in order and
+keeps what they made, so that `explain`, `emit` and `bisect` can look at it later.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from srcjit import cache
+from srcjit.diagnostics import GraphBreakError, render
+from srcjit.facts import GlobalState
+from srcjit.guards import emit_guard
+from srcjit.load import function_from_source, load_module
+from srcjit.logs import logger
+from srcjit.options import Options
+from srcjit.passes.program import (
+    Continuation,
+    GuardSet,
+    Hints,
+    Segment,
+    SegmentCode,
+    Specialized,
+)
+from srcjit.signature import Signature
+from srcjit.source import FunctionSource
+
+GUARD = "guard"
+"""Name of the guard function in every emitted module."""
+
+
+@dataclass(eq=False)
+class Specialization:
+    """One compiled version of a function, and the record of how it came about.
+
+    Attributes:
+        specialized: What the front end made.
+        guard: Takes the parameters by position; true where `run` may be called.
+        run: The residual program, with the user's signature.
+        state: The global state of PyTorch that it was made under.
+        codes: The text of each segment at the stage that runs.
+        text: The emitted module.
+        path: Its file.
+        options: What it was compiled with.
+        stubs: Dispatch stub of each continuation, by name; compiled when first called.
+        parameters: Names of the function's parameters, in the order of the guard's.
+    """
+
+    specialized: Specialized
+    guard: FunctionType
+    run: FunctionType
+    state: GlobalState
+    codes: tuple[SegmentCode, ...]
+    text: str
+    path: Path
+    options: Options
+    stubs: Mapping[str, FunctionType]
+    parameters: tuple[str, ...]
+
+    @property
+    def guards(self) -> GuardSet:
+        """The conditions under which it is valid."""
+        return self.specialized.guards
+
+    @property
+    def breaks(self) -> tuple[Any, ...]:
+        """The graph breaks in it, as diagnostics."""
+        return self.specialized.breaks
+
+    @property
+    def kernels(self) -> int:
+        """Number of kernels in its segments."""
+        return sum(code.kernels for code in self.codes)
+
+    @cached_property
+    def _stages(self) -> dict[str, str]:
+        return {self.options.stage: self.text}
+
+    def stage_text(self, stage: str) -> str:
+        """Returns the emitted module at another stage of the pipeline."""
+        from srcjit.passes.emit import emit_module
+
+        if stage not in self._stages:
+            options = replace(self.options, stage=stage)
+            codes = tuple(_segment_code(s, options) for s in self.specialized.segments)
+            guard = emit_guard(self.guards, self.parameters, GUARD, self.state)
+            self._stages[stage] = emit_module(self.specialized, codes, guard, options)
+        return self._stages[stage]
+
+
+def compile_specialization(
+    function: FunctionType,
+    source: FunctionSource,
+    arguments: Mapping[str, Any],
+    options: Options,
+    hints: Hints | None = None,
+    make_stub: Callable[[Continuation, Options], FunctionType] | None = None,
+) -> Specialization:
+    """Compiles `function` for `arguments`.
+
+    Args:
+        function: The user's function, or a continuation's.
+        source: Its definition.
+        arguments: Value of each parameter, by name and in order; `*args` as a tuple and
+            `**kwargs` as a dict.
+        options: The options it was jitted with.
+        hints: What to generalize.
+        make_stub: Makes the dispatch stub of a continuation; `dispatch` gives it.
+
+    Raises:
+        GraphBreak: The function as a whole cannot be compiled.
+        GraphBreakError: It has a graph break, and `options.fullgraph` allows none.
+        CompilerFault: srcjit failed. Any other exception is a fault too.
+    """
+    from srcjit.passes.pipeline import specialize
+
+    state = GlobalState.now()
+    with _nothing_changed():
+        specialized = specialize(
+            function,
+            source,
+            arguments,
+            options,
+            _with_marks(hints or Hints(), arguments),
+        )
+        if options.fullgraph and specialized.breaks:
+            raise GraphBreakError(specialized.breaks[0])
+        codes = tuple(_segment_code(s, options) for s in specialized.segments)
+        return assemble(function, specialized, codes, state, options, make_stub)
+
+
+def assemble(
+    function: FunctionType,
+    specialized: Specialized,
+    codes: tuple[SegmentCode, ...],
+    state: GlobalState,
+    options: Options,
+    make_stub: Callable[[Continuation, Options], FunctionType] | None = None,
+) -> Specialization:
+    """Writes and loads the module of a specialized function with its segments' code."""
+    from srcjit.passes.emit import emit_module
+
+    if make_stub is None:
+        from srcjit.dispatch import make_stub
+    parameters = Signature.of(function).parameters
+    guard = emit_guard(specialized.guards, parameters, GUARD, state)
+    text = emit_module(specialized, codes, guard, options)
+    path = cache.store_text("modules", specialized.name, text)
+    stubs = {c.name: make_stub(c, options) for c in specialized.continuations}
+    natives: dict[str, FunctionType] = {}
+    names = {**specialized.residual.constants, **stubs}
+    for native in specialized.natives:
+        natives[native.name] = function_from_source(
+            native.source, native.user_globals, native.cells, {**names, **natives}
+        )
+    loaded = load_module(
+        text,
+        path,
+        guard=GUARD,
+        residual=specialized.name,
+        function=function,
+        segments=[code.name for code in codes],
+        names={**names, **natives},
+        bindings={
+            **guard.classes,
+            **{name: value for code in codes for name, value in code.bindings.items()},
+        },
+        guard_bindings=guard.bindings,
+        class_name=specialized.source.class_name,
+        emitted_lines=options.emitted_lines,
+    )
+    for diagnostic in specialized.breaks:
+        logger("breaks").info("%s", render(diagnostic))
+    logger("code").info("%s", text)
+    logger("guards").info("%s", guard.function)
+    return Specialization(
+        specialized,
+        loaded.guard,
+        loaded.run,
+        state,
+        codes,
+        text,
+        path,
+        options,
+        stubs,
+        parameters,
+    )
+
+
+def _segment_code(segment: Segment, options: Options) -> SegmentCode:
+    if options.backend == "srcjit":
+        from srcjit.passes.segment import compile_segment
+
+        return compile_segment(segment, options)
+    return _foreign_code(segment, options.backend)
+
+
+def _foreign_code(segment: Segment, backend: str | Callable[..., Any]) -> SegmentCode:
+    """Hands a segment to a `torch.compile` backend."""
+    if isinstance(backend, str):
+        from torch._dynamo.backends.registry import lookup_backend
+
+        name, backend = backend, lookup_backend(backend)
+    else:
+        name = getattr(backend, "__name__", type(backend).__name__)
+    run = backend(segment.graph_module, list(segment.inputs))
+    inputs = [n.name for n in segment.graph_module.graph.nodes if n.op == "placeholder"]
+    compiled = f"compiled_{segment.name}"
+    call = f"{compiled}({', '.join(inputs)})"
+    return SegmentCode(
+        name=segment.name,
+        function=(
+            f"def {segment.name}({', '.join(inputs)}):\n"
+            f"    return tuple({call})  # by the backend `{name}`\n"
+        ),
+        bindings={compiled: run},
+    )
+
+
+def _with_marks(hints: Hints, arguments: Mapping[str, Any]) -> Hints:
+    """Adds the dimensions that the user marked with `mark_dynamic`."""
+    sizes = dict(hints.sizes)
+    for name, value in arguments.items():
+        marked = getattr(value, "_srcjit_dynamic_dims", None)
+        if marked and isinstance(value, torch.Tensor):
+            sizes[name] = sizes.get(name, frozenset()) | frozenset(marked)
+    return replace(hints, sizes=sizes)
+
+
+@contextlib.contextmanager
+def _nothing_changed() -> Iterator[None]:
+    """Keeps the compiler from moving the program's random number generators."""
+    python = random.getstate()
+    cpu = torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        torch.set_rng_state(cpu)
+        if cuda:
+            torch.cuda.set_rng_state_all(cuda)
+
+
+__all__ = ["Specialization", "assemble", "compile_specialization"]

@@ -1,0 +1,399 @@
+"""Dispatch: from a call to the specialization that fits it.
+
+A jitted function *is* its dispatch stub: a plain Python function with the user's signature,
+whose code object is replaced whenever a specialization is added:
+
+    def wave(x):
+        if guard_0(x):
+            return wave_0(x)
+        if guard_1(x):
+            return wave_1(x)
+        return specialize(x)(x)
+
+So CPython binds the arguments, a hit costs one guard and one call, and nothing is locked.
+On a miss, `specialize` compiles under a lock (and never runs the user's function under it),
+adds the specialization, writes the stub anew, and returns what to call.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
+
+from srcjit import control
+from srcjit.compiler import Specialization, compile_specialization
+from srcjit.diagnostics import (
+    CompilerFault,
+    Diagnostic,
+    GraphBreak,
+    GraphBreakError,
+    render,
+)
+from srcjit.facts import foreign_state
+from srcjit.guards import describe_failure, failures, first_failure, learn
+from srcjit.load import closure_cells, function_from_source, register_lines
+from srcjit.logs import logger
+from srcjit.logs import root as log
+from srcjit.options import Options
+from srcjit.origin import Origin
+from srcjit.passes.program import Continuation, Hints
+from srcjit.signature import Default, Signature
+from srcjit.source import FunctionSource, SourceUnavailable, find_source
+
+RAISE = "SRCJIT_RAISE"
+"""Environment variable: if 1, a compiler fault is raised instead of run natively."""
+
+class Dispatcher:
+    """The specializations of one function and the stub that chooses between them.
+
+    Attributes:
+        function: The user's function (or a continuation's).
+        options: What it was jitted with.
+        stub: What the user calls.
+        stub_text: The stub as text.
+        disabled: Why nothing more is compiled, or None.
+    """
+
+    def __init__(
+        self,
+        function: FunctionType,
+        options: Options,
+        *,
+        source: FunctionSource | None = None,
+        stub: FunctionType | None = None,
+        compile: Callable[..., Specialization] = compile_specialization,
+    ) -> None:
+        self.function = function
+        self.options = options
+        self.signature = Signature.of(function)
+        self.disabled: str | None = None
+        self.hints = Hints()
+        self.lock = threading.RLock()
+        self.stub_text = ""
+        self._source = source
+        self._compile = compile
+        self._name = _identifier(function.__name__)
+        self._names = _StubNames(self.signature.parameters)
+        self._numbered: dict[int, Specialization] = {}
+        self._next_number = 0
+        self._defaults = _stub_defaults(function, self.signature)
+        if stub is None:
+            stub = FunctionType(_empty_stub.__code__, {"__name__": __name__})
+            _dress(stub, function, self._defaults)
+        self.stub = stub
+        self._globals = stub.__globals__
+        self._globals[self._names("specialize")] = self.specialize
+        self._globals[self._names("native")] = function
+        self.regenerate()
+        stub.__srcjit__ = self  # type: ignore[attr-defined]
+        control.register(self)
+
+    @property
+    def specializations(self) -> list[Specialization]:
+        """All specializations, in the order in which the stub tries them."""
+        return list(self._numbered.values())
+
+    # ── Missing ─────────────────────────────────────────────────────────────────────
+
+    def specialize(self, *values: Any) -> Callable[..., Any]:
+        """Returns what to run for a call that no specialization's guard has accepted.
+
+        Args:
+            *values: One value for each parameter, `*args` as a tuple and so on.
+
+        Returns:
+            A specialization that fits after all, a new one, or the user's function.
+        """
+        # A miss inside the compiler would compile what is being compiled; and a thread
+        # that compiles holds a lock that another dispatcher's lock must not wait for.
+        if control.eager() or control.is_compiling() or foreign_state() is not None:
+            return self.function
+        if self.disabled:
+            return self._existing(values) or self.function
+        with self.lock:
+            found = self._existing(values)
+            if found is not None:
+                return found
+            if self.specializations and not self._may_recompile(values):
+                return self.function
+            made = self._compiled(values)
+            return self.function if made is None else made.run
+
+    def _may_recompile(self, values: tuple[Any, ...]) -> bool:
+        """Learns from the nearest specialization what differs; false to run natively."""
+        arguments = dict(zip(self.signature.parameters, values, strict=True))
+        scope = {**self._guard_names(), **arguments}
+        failed = [
+            list(failures(s.guards, arguments, self._guard_names(), s.state))
+            for s in self.specializations
+        ]
+        nearest = min(failed, key=len)
+        scope |= self.specializations[failed.index(nearest)].guards.bindings
+        what = describe_failure(nearest[0], scope) if nearest else "a guard"
+        self.hints = learn(self.hints, nearest, scope)
+        logger("recompiles").info(
+            "%s: `%s` fits no specialization; nearest is %d, which needs %s",
+            _place(self.function),
+            self.function.__qualname__,
+            failed.index(nearest),
+            what,
+        )
+        control.notify("recompiles", self, what)
+        if not control.may_recompile(self.function.__qualname__, what):
+            return False
+        if len(self.specializations) < self.options.limit:
+            return True
+        self.disabled = f"{self.options.limit} specializations"
+        self.regenerate()
+        log.warning(
+            "%s: `%s` has reached its limit of %d specializations; calls that need "
+            "another one run natively. What keeps failing: %s",
+            _place(self.function),
+            self.function.__qualname__,
+            self.options.limit,
+            what,
+        )
+        return False
+
+    def _existing(self, values: tuple[Any, ...]) -> FunctionType | None:
+        """Looks again: another thread may have compiled it, or a fast check be outdated."""
+        for specialization in self.specializations:
+            if specialization.guard(*values):
+                return specialization.run
+        for specialization in self.specializations:
+            specialization.state.refresh()
+            if specialization.guard(*values):
+                return specialization.run
+        return None
+
+    def _compiled(self, values: tuple[Any, ...]) -> Specialization | None:
+        """Compiles for `values`; None if the function has to run natively from now on."""
+        arguments = dict(zip(self.signature.parameters, values, strict=True))
+        try:
+            with _inside_compiler():
+                made = self._compile(
+                    self.function,
+                    self.source,
+                    arguments,
+                    self.options,
+                    self.hints,
+                )
+                if not made.guard(*values):
+                    raise self._unfit(made, arguments)
+        except GraphBreakError:
+            raise
+        except GraphBreak as problem:
+            self._stop(problem.diagnostic, problem)
+        except SourceUnavailable as problem:
+            message = f"`{self.function.__qualname__}` has no source: {problem}"
+            self._stop(Diagnostic("SJ001", message, self._origin()), problem)
+        except Exception as problem:
+            if os.environ.get(RAISE) == "1":
+                raise
+            diagnostic = getattr(problem, "diagnostic", None)
+            if not isinstance(diagnostic, Diagnostic):
+                message = f"{type(problem).__name__}: {_first_line(problem)}"
+                diagnostic = Diagnostic("SJ900", message, self._origin())
+            self._stop(diagnostic, problem)
+        else:
+            self.add(made)
+            return made
+        return None
+
+    def _unfit(self, made: Specialization, arguments: dict[str, Any]) -> CompilerFault:
+        """Explains a specialization whose guard refuses what it was compiled for."""
+        names = self._guard_names()
+        failed = first_failure(made.guards, arguments, names, made.state)
+        scope = {**names, **made.guards.bindings, **arguments}
+        what = describe_failure(failed, scope) if failed else "its guard"
+        return CompilerFault(f"the new specialization does not fit: {what}")
+
+    @property
+    def source(self) -> FunctionSource:
+        """The definition of the function.
+
+        Raises:
+            SourceUnavailable: It has none.
+        """
+        if self._source is None:
+            self._source = find_source(self.function)
+        return self._source
+
+    def _stop(self, diagnostic: Diagnostic, problem: Exception) -> None:
+        """Lets Python run the function from now on, and says why, once."""
+        if self.options.fullgraph and diagnostic.severity == "graph break":
+            raise GraphBreakError(diagnostic) from None
+        self.disabled = str(diagnostic)
+        self.regenerate()
+        control.notify("stopped", self, diagnostic)
+        if diagnostic.origin is None:
+            diagnostic = Diagnostic(
+                diagnostic.code,
+                diagnostic.message,
+                self._origin(),
+                diagnostic.notes,
+                diagnostic.hint,
+            )
+        note = f"Python runs `{self.function.__qualname__}`"
+        log.warning("%s\n   = note: %s", render(diagnostic), note)
+        log.debug("srcjit stopped at", exc_info=problem)
+
+    def _origin(self) -> Origin:
+        code = self.function.__code__
+        return Origin(
+            code.co_filename,
+            code.co_firstlineno,
+            end_line=code.co_firstlineno,
+            function=self.function.__qualname__,
+        )
+
+    def _guard_names(self) -> dict[str, Any]:
+        return {
+            "user_globals": self.function.__globals__,
+            "cells": closure_cells(self.function),
+        }
+
+    # ── The stub ────────────────────────────────────────────────────────────────────
+
+    def add(self, specialization: Specialization) -> None:
+        """Adds a specialization behind the others and puts it into service."""
+        with self.lock:
+            # NOTE: a number is never used twice, because another thread may be in an old
+            # stub, between a guard and the program that belongs to it.
+            self._numbered[self._next_number] = specialization
+            self._next_number += 1
+            self.regenerate()
+        control.notify("specialized", self, specialization)
+
+    def reset(self) -> None:
+        """Forgets all specializations, and why compiling was stopped."""
+        with self.lock:
+            self._numbered.clear()
+            self.disabled = None
+            self.hints = Hints()
+            self.regenerate()
+
+    def regenerate(self) -> None:
+        """Writes the stub for the present specializations and puts it into service."""
+        signature, names = self.signature, self._names
+        lines = [f"def {self._name}({signature.definition}):"]
+        for name, place in signature.defaults:
+            default = names(f"default_{name}")
+            self._globals[default] = self._defaults[name]
+            lines.append(f"    if {name} is {default}:")
+            lines.append(f"        {name} = {names('native')}.{place}")
+        flat = ", ".join(signature.parameters)
+        for number, specialization in self._numbered.items() if not control.eager() else ():
+            guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
+            self._globals[guard] = specialization.guard
+            self._globals[run] = specialization.run
+            lines.append(f"    if {guard}({flat}):")
+            lines.append(f"        return {run}({signature.call})")
+        if self.disabled and not control.eager():
+            lines.append(f"    return {names('native')}({signature.call})")
+        else:
+            lines.append(f"    return {names('specialize')}({flat})({signature.call})")
+        self.stub_text = "\n".join(lines) + "\n"
+        file = f"<dispatch stub of {self.function.__qualname__}>"
+        register_lines(file, self.stub_text)
+        scope: dict[str, Any] = {"DEFAULT": None}
+        exec(compile(self.stub_text, file, "exec"), scope)
+        self.stub.__code__ = scope[self._name].__code__
+
+
+def make_stub(continuation: Continuation, options: Options) -> FunctionType:
+    """Returns the dispatch stub of a function that the compiler wrote.
+
+    The function is built when it is first called, so that a path of the program that is
+    never taken costs nothing.
+    """
+    lock = threading.RLock()
+    built: list[Dispatcher] = []
+
+    def build() -> FunctionType:
+        with lock:
+            if not built:
+                function = function_from_source(
+                    continuation.source,
+                    continuation.user_globals,
+                    continuation.cells,
+                    continuation.names,
+                )
+                built.append(
+                    Dispatcher(function, options, source=continuation.source, stub=stub)
+                )
+        return stub
+
+    stub = FunctionType(
+        _first_call.__code__, {"__name__": __name__, "build": build}, continuation.name
+    )
+    return stub
+
+
+def _first_call(*args: Any, **kwargs: Any) -> Any:
+    """The code of a continuation's stub until its first call."""
+    return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
+
+
+def _empty_stub() -> None:
+    """The code that a stub is made with, before its own is written."""
+
+
+class _StubNames:
+    """Names of the compiler's objects in a stub, none of them a parameter's."""
+
+    def __init__(self, taken: tuple[str, ...]) -> None:
+        self._taken = taken
+
+    def __call__(self, name: str) -> str:
+        while name in self._taken:
+            name += "_"
+        return name
+
+
+def _stub_defaults(function: FunctionType, signature: Signature) -> dict[str, Default]:
+    count = signature.positional_defaults
+    names = signature.positional[len(signature.positional) - count :]
+    found = dict(zip(names, function.__defaults__ or (), strict=True))
+    found |= function.__kwdefaults__ or {}
+    return {name: Default(value) for name, value in found.items()}
+
+
+def _dress(
+    stub: FunctionType, function: FunctionType, defaults: dict[str, Default]
+) -> None:
+    """Makes `stub` look like `function` from outside."""
+    functools.update_wrapper(stub, function)
+    count = len(function.__defaults__ or ())
+    stub.__defaults__ = tuple(defaults.values())[:count] or None
+    stub.__kwdefaults__ = dict(list(defaults.items())[count:]) or None
+
+
+def _identifier(name: str) -> str:
+    made = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    return made if made.isidentifier() else f"function_{made.strip('_')}".rstrip("_")
+
+
+@contextmanager
+def _inside_compiler() -> Iterator[None]:
+    with control.compile_lock:
+        control.compiling.active = True
+        try:
+            yield
+        finally:
+            control.compiling.active = False
+
+
+def _place(function: FunctionType) -> str:
+    code = function.__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _first_line(problem: BaseException) -> str:
+    lines = str(problem).strip().splitlines()
+    return lines[0] if lines else ""
