@@ -84,3 +84,6 @@ def configure(setting: str | None = None) -> None:
             " or ".join(repr(name) for name in unknown),
             ", ".join(LOGS),
         )
+
+
+configure()

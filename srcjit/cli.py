@@ -1,0 +1,327 @@
+"""The command `srcjit`: see what becomes of a script's functions.
+
+    srcjit emit script.py       the module that was emitted for each specialization
+    srcjit explain script.py    segments, graph breaks, guards and recompilations
+    srcjit bisect script.py     the first stage whose result differs from eager's
+
+Standard output carries what was asked for and nothing else; what the script prints goes to
+standard error. Bad input is one line there, and exit code 2.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from srcjit.diagnostics import UserError
+from srcjit.options import STAGES, TARGETS, forced
+from srcjit.script import ScriptFailed, loaded, user_code
+
+if TYPE_CHECKING:
+    from srcjit.compiler import Specialization
+    from srcjit.explain import Record
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which part of which script to run.
+
+    Attributes:
+        path: The script.
+        arguments: Its `sys.argv[1:]`.
+        fn: The one function to look at, or None for all.
+        args: Text of the arguments to call it with, or None.
+    """
+
+    path: str
+    arguments: tuple[str, ...]
+    fn: str | None
+    args: str | None
+
+
+def _script_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.argument("arguments", nargs=-1, type=click.UNPROCESSED),
+        click.argument("script"),
+        click.option("--args", metavar="ARGS", help="Arguments to call it with once."),
+        click.option("--fn", metavar="NAME", help="Only this function or module."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="srcjit", prog_name="srcjit")
+def main() -> None:
+    """Compiles PyTorch functions by rewriting their source, and shows what runs."""
+
+
+@main.command()
+@_script_options
+@click.option(
+    "--stage",
+    type=click.Choice(STAGES),
+    default="emit",
+    show_default=True,
+    help="The stage of the pipeline to print.",
+)
+@click.option(
+    "--backend",
+    "target",
+    type=click.Choice([target for target in TARGETS if target != "auto"]),
+    help="The language of the kernels, whatever this machine can run.",
+)
+@click.option(
+    "-o", "--output", metavar="DIR", help="Write the modules to files in DIR."
+)
+def emit(
+    script: str,
+    arguments: tuple[str, ...],
+    fn: str | None,
+    args: str | None,
+    stage: str,
+    target: str | None,
+    output: str | None,
+) -> None:
+    """Runs SCRIPT and prints the module emitted for each specialization.
+
+    SCRIPT is run as `python SCRIPT ARGUMENTS` would run it. With --fn and --args it is
+    imported, and the function is called once.
+    """
+    with _one_line_errors():
+        # What only has to be printed is not compiled for this machine first.
+        ran = stage if target is None else "specialize"
+        with forced(stage=ran):
+            records = run_script(Request(script, arguments, fn, args))
+        texts = _texts(records, stage, target)
+        if output is None:
+            _print_code(
+                "\n\n".join(text.rstrip("\n") + "\n" for text in texts.values())
+            )
+        else:
+            for path in write_files(Path(output), texts):
+                click.echo(path)
+
+
+@main.command()
+@_script_options
+def explain(
+    script: str, arguments: tuple[str, ...], fn: str | None, args: str | None
+) -> None:
+    """Runs SCRIPT and prints segments, breaks, guards and recompilations."""
+    with _one_line_errors():
+        from srcjit.explain import describe
+
+        records = run_script(Request(script, arguments, fn, args))
+        click.echo(describe(records, color=_on_terminal()))
+
+
+@main.command()
+@_script_options
+def bisect(
+    script: str, arguments: tuple[str, ...], fn: str | None, args: str | None
+) -> None:
+    """Runs SCRIPT at each stage and names the first that differs from eager.
+
+    Exit code 1 if one does.
+    """
+    with _one_line_errors():
+        from srcjit.bisect import compare_stages
+
+        same = True
+        for line, agrees in compare_stages(Request(script, arguments, fn, args)):
+            click.echo(line)
+            same = same and agrees
+    if not same:
+        sys.exit(1)
+
+
+# ── Running ─────────────────────────────────────────────────────────────────────────
+
+
+def run_script(request: Request) -> list[Record]:
+    """Runs what was asked for and returns what was compiled on the way.
+
+    Raises:
+        UserError: One line that says what is wrong with the request.
+        ScriptFailed: The script raised.
+    """
+    from srcjit.explain import recording
+
+    with recording() as records, contextlib.redirect_stdout(sys.stderr):
+        perform(request, lambda: bool(records))
+    found = records.records
+    if request.fn is not None and request.args is None:
+        found = _only(found, request.fn)
+    if not any(r.specializations or r.stopped for r in found):
+        what = f"`{request.fn}`" if request.fn else "no jitted function"
+        verb = "was not called" if request.fn else "was called"
+        raise UserError(
+            f"{request.path}: {what} {verb}; say how to call one with --fn and --args"
+        )
+    return found
+
+
+def perform(request: Request, compiled: Callable[[], bool]) -> None:
+    """Runs the script, or imports it and calls its one function.
+
+    Args:
+        request: What to run.
+        compiled: Whether the script has used a jitted function; if not, its `make()` says
+            what to jit and how to call it.
+    """
+    if request.args is not None and request.fn is None:
+        raise UserError("--args says how to call a function: name it with --fn")
+    as_main = request.args is None
+    with loaded(request.path, request.arguments, as_main=as_main) as namespace:
+        function = _look_up(namespace, request)
+        if request.args is not None:
+            args, kwargs = evaluate_arguments(request.args, namespace)
+            with user_code(request.path):
+                _jitted(function)(*args, **kwargs)
+        elif not compiled() and callable(namespace.get("make")):
+            with user_code(request.path):
+                function, args = namespace["make"]()
+                _jitted(function)(*args)
+
+
+def _jitted(function: Any) -> Any:
+    """Returns `function`, jitted if the script has not done so itself."""
+    import torch
+
+    from srcjit.jit import jit
+    from srcjit.module import is_jitted
+
+    if isinstance(function, torch.nn.Module):
+        return function if is_jitted(function) else jit(function)
+    return function if hasattr(function, "__srcjit__") else jit(function)
+
+
+def _look_up(namespace: dict[str, Any], request: Request) -> Any:
+    """Returns what `--fn` names."""
+    if request.fn is None:
+        return None
+    first, *rest = request.fn.split(".")
+    if first not in namespace:
+        raise UserError(f"{request.path}: defines no `{first}`")
+    value, name = namespace[first], first
+    for attribute in rest:
+        if not hasattr(value, attribute):
+            raise UserError(f"{request.path}: `{name}` has no attribute `{attribute}`")
+        value, name = getattr(value, attribute), f"{name}.{attribute}"
+    if isinstance(value, type):
+        raise UserError(f"{request.path}: `{name}` is a class; name an instance of it")
+    if not callable(value):
+        raise UserError(f"{request.path}: `{name}` cannot be called")
+    return value
+
+
+def evaluate_arguments(
+    text: str, namespace: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Evaluates the text between the parentheses of a call.
+
+    Args:
+        text: As in `"torch.randn(4, 8), 3, reverse=True"`.
+        namespace: The script's names; `torch` is there in any case.
+    """
+    import torch
+
+    def call(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, kwargs
+
+    scope = {"torch": torch, **namespace, "__call__": call}
+    try:
+        result: tuple[tuple[Any, ...], dict[str, Any]]
+        result = eval(f"__call__({text}\n)", scope)
+        return result
+    except SyntaxError as error:
+        raise UserError(f"--args {text!r}: syntax error: {error.msg}") from None
+    except Exception as error:
+        raise UserError(f"--args {text!r}: {type(error).__name__}: {error}") from None
+
+
+def _only(records: Sequence[Record], name: str) -> list[Record]:
+    """Returns the records of one function and of what is left of it after its breaks."""
+    from srcjit.explain import continuations
+
+    wanted: set[int] = set()
+    kept = []
+    for record in records:
+        own = record.dispatcher.function.__qualname__ in (name, f"{name}.forward")
+        if own or id(record.dispatcher) in wanted:
+            kept.append(record)
+            wanted |= {id(child) for child in continuations(record.dispatcher)}
+    return kept
+
+
+# ── Printing ────────────────────────────────────────────────────────────────────────
+
+
+def _texts(records: Sequence[Record], stage: str, target: str | None) -> dict[str, str]:
+    """Returns the text of each module by a file name that tells them apart."""
+    texts: dict[str, str] = {}
+    for record in records:
+        for specialization in record.specializations:
+            base, number = specialization.specialized.name, 0
+            while (name := f"{base}_{number}.py" if number else f"{base}.py") in texts:
+                number += 1
+            texts[name] = _text(specialization, stage, target)
+    return texts
+
+
+def _text(specialization: Specialization, stage: str, target: str | None) -> str:
+    if target is None:
+        return specialization.text
+    return specialization.stage_text(stage, target)
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+
+
+def _print_code(text: str) -> None:
+    if _on_terminal():
+        from pygments import highlight
+        from pygments.formatters import TerminalFormatter
+        from pygments.lexers import PythonLexer
+
+        text = highlight(text, PythonLexer(), TerminalFormatter())
+    click.echo(text.rstrip("\n"))
+
+
+def write_files(directory: Path, texts: dict[str, str]) -> list[Path]:
+    """Writes files so that each of them is either whole or not there.
+
+    Raises:
+        UserError: The directory cannot be made or written to.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".srcjit-") as staging:
+            for name, text in texts.items():
+                Path(staging, name).write_text(text, encoding="utf-8")
+            return [Path(staging, name).replace(directory / name) for name in texts]
+    except OSError as error:
+        raise UserError(f"{directory}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Ends the command with exit code 2 and a message to standard error."""
+    try:
+        yield
+    except UserError as error:
+        click.echo(f"srcjit: {error}", err=True)
+        sys.exit(2)
+    except ScriptFailed as error:
+        click.echo(error.text, err=True)
+        sys.exit(2)
