@@ -14,7 +14,7 @@ a reduction, or a load from memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ import torch
 from torch import fx
 
 from .indexing import Index, product, symbol
-from .loops import Expr, IndexValue, Load, Op, ScalarArg, Value, walk
+from .loops import Expr, Op, ScalarArg, Value, walk
 
 Read: TypeAlias = Callable[["Definition", Index], Value]
 At: TypeAlias = Callable[[Read, Index], Value]
@@ -152,15 +152,15 @@ class Definition:
         return sum(isinstance(v, Op) and v.name in DEAR for v in walk([value]))
 
     @cached_property
+    def primitives(self) -> int:
+        """Number of primitives per element."""
+        value = self._template[1]
+        return 0 if value is None else sum(isinstance(v, Op) for v in walk([value]))
+
+    @cached_property
     def constant(self) -> bool:
         """True if it reads nothing (`zeros`, `arange`)."""
         return self.computed and not self.accesses
-
-    @cached_property
-    def pure_index(self) -> bool:
-        """True if the value is made of index arithmetic only."""
-        value = self._template[1]
-        return value is not None and any(isinstance(v, IndexValue | Load) for v in walk([value]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +186,10 @@ class Lowered:
         values: Node -> Definition, Number, tuple of Definitions (several results) or None.
         definitions: All definitions in topological order.
         results: What the graph returns: Definition, Number, None or a Python number.
-        labels: Definition name -> the user's line, for comments.
+        notes: What has no loop form and why, for the log.
     """
 
     values: dict[fx.Node, Any]
     definitions: tuple[Definition, ...]
     results: tuple[Any, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()

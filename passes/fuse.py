@@ -1,0 +1,286 @@
+"""Fusion: from groups of definitions to kernels, in an order in which they can run.
+
+Before (the groups that `passes.grouping` made):
+
+    group 0 over 4096        sin, mul                 pointwise
+    group 1                  aten.mm.default          extern
+    group 2 over (64 | 64)   total, y                 reduction with its epilogue
+
+After:
+
+    Launch(kernel sin_mul over i < 4096: mul[i] = mul(sin(x[i]), 2.0))
+    Call(mm = aten.mm.default(mul, w))
+    Launch(kernel sum_div over i < 64, inner k < 64: total = sum(mm[64*i + k]); …)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import sympy
+import torch
+from torch import fx
+
+from .axes import tidy
+from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
+from .grouping import Group, Plan, Trial, memory, plan
+from .loops import (
+    Const,
+    Kernel,
+    Label,
+    Op,
+    Reduce,
+    Ref,
+    Statement,
+    Store,
+    Value,
+    cast,
+    check,
+    moved_bytes,
+    rebuild,
+    walk,
+)
+
+Comments = Mapping[fx.Node, str]
+"""ATen node -> the user's line, such as `21: y = torch.sin(x) * 2`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Launch:
+    """A kernel call: `kernel` reads and writes the definitions of the same names."""
+
+    kernel: Kernel
+    nodes: tuple[fx.Node, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """An extern call that the host makes: the ATen call of `node`."""
+
+    node: fx.Node
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """What the host does, in order.
+
+    Attributes:
+        steps: Kernel launches and extern calls.
+        stored: Definitions that kernels put into memory, in order of their launch.
+        lowered: The definitions.
+    """
+
+    steps: tuple[Launch | Call, ...]
+    stored: tuple[Definition, ...]
+    lowered: Lowered
+    empty: tuple[Definition, ...] = field(default=())
+
+
+def fuse(
+    lowered: Lowered,
+    *,
+    comments: Comments | None = None,
+    keep_fp32: bool = False,
+    taken: Iterable[str] = (),
+) -> Schedule:
+    """Returns the kernels and calls that compute a graph.
+
+    Args:
+        lowered: The definitions.
+        comments: User lines for the kernels' labels.
+        keep_fp32: Leave low-precision intermediates of a kernel in float32.
+        taken: Names that kernels must not have.
+    """
+    grouped = plan(lowered)
+    namer = _Namer(taken)
+    steps: list[Launch | Call] = []
+    stored: list[Definition] = []
+    empty: list[Definition] = []
+    for group in grouped.groups:
+        if group.extern is not None:
+            steps.append(Call(group.extern))
+            continue
+        writes = [m for m in group.members if m in grouped.stored]
+        assert group.frame is not None
+        if group.frame.kept == 0 or (not group.frame.folds and group.frame.full == 0):
+            empty.extend(writes)
+            continue
+        stored.extend(writes)
+        kernel, nodes = _KernelMaker(group, grouped, comments or {}, keep_fp32).make()
+        steps.append(Launch(_renamed(kernel, namer(_kernel_name(nodes))), nodes))
+    return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty))
+
+
+def _renamed(kernel: Kernel, name: str) -> Kernel:
+    from dataclasses import replace
+
+    reads, writes = moved_bytes(kernel)
+    comment = f"reads {amount(reads)}, writes {amount(writes)}"
+    return replace(kernel, name=name, comment=comment)
+
+
+def amount(number: sympy.Expr) -> str:
+    """Bytes as a person says them: `4.0 kB`."""
+    if not number.is_Integer:
+        return f"{number} B"
+    size = float(number)
+    for unit in ("B", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} GB"
+
+
+class _KernelMaker:
+    def __init__(self, group: Group, grouped: Plan, comments: Comments, keep_fp32: bool) -> None:
+        self.group, self.grouped = group, grouped
+        self.comments, self.keep_fp32 = comments, keep_fp32
+        assert group.frame is not None
+        self.trial = Trial(group.frame, group.members, grouped.inlined)
+        self.labels: dict[Value, Label] = {}
+        self.simplified: dict[Value, Value] = {}
+
+    def make(self) -> tuple[Kernel, tuple[fx.Node, ...]]:
+        """The kernel, and the fx nodes whose work it does."""
+        body: list[Statement] = []
+        trial, space = self.trial, self.trial.space
+        order = sorted(self.group.members, key=lambda d: d.position)
+        nodes: dict[fx.Node, None] = {}
+        for d in order:
+            if d.kind == REDUCTION:
+                folding = d.folding
+                assert folding is not None
+                value = self._finish(trial.compute(d))
+                reduce = Reduce(d.name, folding.kind, value, d.dtype)
+                body.append(reduce)
+                self._label(reduce.ref, d)
+        for d in order:
+            value = Ref(d.name, d.dtype) if d.kind == REDUCTION else self._finish(trial.member(d))
+            if d.kind == MAP:
+                self._label(value, d)
+            if d in self.grouped.stored:
+                index = sum(
+                    (i * s for i, s in zip(trial.places[d], d.stride, strict=True)),
+                    start=sympy.Integer(0),
+                )
+                level = self.group.members[d] if space.frame.folds else "inner"
+                body.append(Store(memory(d), sympy.expand(index), value, level))
+        for (d, _), value in trial.done.items():
+            if d.kind == MAP and d in self.grouped.inlined:
+                self._label(self._finish(value), d)
+        for d in order:
+            self._collect(d, nodes)
+        kernel = Kernel("", space.outer, space.inner, _ordered(body), self.labels)
+        return check(tidy(kernel)), tuple(sorted(nodes, key=_graph_position))
+
+    def _collect(self, d: Definition, nodes: dict[fx.Node, None]) -> None:
+        """Notes the nodes of a member and of what is inlined into it."""
+        stack = [d]
+        seen: set[Definition] = set()
+        while stack:
+            d = stack.pop()
+            if d in seen:
+                continue
+            seen.add(d)
+            nodes[d.node] = None
+            for operand in d.operands:
+                if operand.kind == VIEW or operand in self.grouped.inlined:
+                    stack.append(operand)
+
+    def _label(self, value: Value, d: Definition) -> None:
+        if isinstance(value, Const) or value in self.labels:
+            return
+        self.labels[value] = Label(d.name, self.comments.get(d.node, ""))
+
+    def _finish(self, value: Value) -> Value:
+        """Simplifies casts; under `keep_fp32` values are not rounded on their way."""
+        for v in walk([value]):
+            if v not in self.simplified:
+                new = rebuild(v, tuple(self.simplified[o] for o in v.operands))
+                self.simplified[v] = self._cast(new)
+        return self.simplified[value]
+
+    def _cast(self, v: Value) -> Value:
+        if not (isinstance(v, Op) and v.name == "cast"):
+            return v
+        (inner,) = v.args
+        if isinstance(inner, Const) and v.dtype not in (torch.bfloat16, torch.float16):
+            if v.dtype.is_floating_point or not inner.dtype.is_floating_point:
+                return Const(_rounded(inner.value, v.dtype), v.dtype)
+            return v
+        if isinstance(inner, Op) and inner.name == "cast":
+            source = inner.args[0]
+            low = inner.dtype in (torch.bfloat16, torch.float16)
+            if low and self.keep_fp32 and source.dtype is torch.float32:
+                return cast(source, v.dtype)
+            if source.dtype is v.dtype and _holds(inner.dtype, source.dtype):
+                return source
+        return v
+
+
+def _rounded(value: float, dtype: torch.dtype) -> float | int | bool:
+    return torch.tensor(value).to(dtype).item() if dtype is not torch.float64 else value
+
+
+def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
+    """True if every value of `narrow` survives a trip through `wide`."""
+    if narrow in (torch.bfloat16, torch.float16):
+        return wide in (torch.float32, torch.float64)
+    return narrow is torch.float32 and wide is torch.float64
+
+
+def _ordered(body: list[Statement]) -> tuple[Statement, ...]:
+    """Puts each statement behind the reductions it refers to, stores as early as they can."""
+    reduces = [s for s in body if isinstance(s, Reduce)]
+    done: set[str] = set()
+    ordered: list[Statement] = []
+    stores = [s for s in body if isinstance(s, Store)]
+
+    def ready(statement: Statement) -> bool:
+        names = {v.name for v in walk([statement.value]) if isinstance(v, Ref)}
+        return names <= done
+
+    while reduces or stores:
+        ordered.extend(s for s in stores if ready(s))
+        stores = [s for s in stores if not ready(s)]
+        if not reduces:
+            break
+        following = next(r for r in reduces if ready(r))
+        reduces.remove(following)
+        ordered.append(following)
+        done.add(following.name)
+    return tuple(ordered)
+
+
+def _graph_position(node: fx.Node) -> int:
+    return node.meta.get("srcjit_position", 0)
+
+
+_UNNAMED = ("view", "expand", "permute", "transpose", "t", "alias", "_to_copy", "full", "clone")
+
+
+def _kernel_name(nodes: tuple[fx.Node, ...]) -> str:
+    """`sin_mul_sum`: the operators in order, views and conversions left out."""
+    words: dict[str, None] = {}
+    quiet: dict[str, None] = {}
+    for node in nodes:
+        word = str(node.target).split(".")[1] if "." in str(node.target) else str(node.target)
+        (quiet if word in _UNNAMED or "squeeze" in word else words)[word.strip("_")] = None
+    chosen = list(words) or list(quiet) or ["kernel"]
+    if len(chosen) > 4:
+        chosen = [*chosen[:3], chosen[-1]]
+    return "_".join(chosen)
+
+
+class _Namer:
+    def __init__(self, taken: Iterable[str]) -> None:
+        self.taken = set(taken)
+
+    def __call__(self, wanted: str) -> str:
+        name, number = wanted, 1
+        while name in self.taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.taken.add(name)
+        return name

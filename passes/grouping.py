@@ -1,0 +1,479 @@
+"""Grouping: which definitions share a loop nest, which are memory, which are neither.
+
+Before (definitions):
+
+    total[i]  = sum(x[i, k] over k)
+    mean[i]   = total[i] / 4096                 read once at each k: costs a division a row
+    d[i, k]   = x[i, k] - mean[i]               read twice, but as cheap as a load: inlined
+    sq[i]     = sum(d[i, k] * d[i, k] over k)
+    y[i, k]   = d[i, k] * rsqrt(sq[i])          a result: memory
+
+After:
+
+    group 0 over (i | k): total, sq, y          one pass over each row, x read from memory once
+
+The rules, by bytes moved through memory:
+
+- what reads nothing, or costs no more to compute again than to load, is never memory;
+- what is used once is computed where it is used;
+- the rest (*anchors*: results, operands of extern calls, reductions, dear values used twice)
+  joins the group of what it reads or of what reads the same, if the iteration spaces agree,
+  every value that it takes from the group is the one of its own point, and no extern call or
+  other group stands between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch import fx
+
+from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
+from .indexing import Index, product, simplify
+from .loops import Buffer, Expr, Load, Ref, Value
+from .spaces import Frame, Space, same
+
+MAX_INLINED = 200
+"""Primitives that are inlined into one value before it becomes an anchor."""
+
+
+class NotHere(Exception):
+    """A definition cannot be computed in this group: it needs a value of another point."""
+
+
+@dataclass(eq=False)
+class Group:
+    """Anchors that share a loop nest, or one extern call.
+
+    Attributes:
+        position: Position of the first member, for a stable order.
+        frame: The iteration space; None for an extern call.
+        members: Definition -> level.
+        extern: The node of an extern call.
+        before: Groups that must run before this one, transitively, as a bit set of `number`.
+    """
+
+    number: int
+    position: int
+    frame: Frame | None = None
+    members: dict[Definition, str] = field(default_factory=dict)
+    extern: fx.Node | None = None
+    before: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What grouping decided.
+
+    Attributes:
+        groups: In an order in which they can run.
+        home: Anchor -> its group.
+        stored: Anchors that must be in memory: results, operands of extern calls, and what
+            other groups read.
+        lowered: The definitions.
+    """
+
+    groups: tuple[Group, ...]
+    home: dict[Definition, Group]
+    stored: frozenset[Definition]
+    lowered: Lowered
+    inlined: frozenset[Definition]
+
+
+def plan(lowered: Lowered) -> Plan:
+    """Groups the definitions of a graph."""
+    return _Grouping(lowered).run()
+
+
+def base_of(definition: Definition) -> Definition:
+    """The definition whose memory a view shares."""
+    while definition.kind == VIEW:
+        definition = definition.accesses[0].operand
+    return definition
+
+
+def extern_operands(node: fx.Node, lowered: Lowered) -> Iterator[Definition]:
+    """Tensors that an extern call takes."""
+    for used in node.all_input_nodes:
+        value = lowered.values[used]
+        for d in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(d, Definition):
+                yield d
+
+
+class _Grouping:
+    def __init__(self, lowered: Lowered) -> None:
+        self.lowered = lowered
+        self.readers: dict[Definition, dict[Definition, None]] = {}
+        self.pinned: dict[Definition, None] = {}
+        self.inlined: set[Definition] = set()
+        self.weight: dict[Definition, int] = {}
+        self.dear: dict[Definition, int] = {}
+        self.leaves: dict[Definition, dict[Definition, None]] = {}
+        self.home: dict[Definition, Group] = {}
+        self.extern: dict[fx.Node, Group] = {}
+        self.groups: list[Group] = []
+        self.spaces: dict[Group, Trial] = {}
+        self.last_random: Group | None = None
+
+    def run(self) -> Plan:
+        self._find_uses()
+        for definition in self.lowered.definitions:
+            self._decide(definition)
+        for definition in self.lowered.definitions:
+            if definition.kind == EXTERN:
+                self._place_extern(definition)
+            elif definition.computed and definition not in self.inlined and self._live(definition):
+                self._place(definition)
+        stored = dict(self.pinned)
+        for group in self.groups:
+            for member in group.members:
+                for leaf in self.leaves[member]:
+                    if self.home.get(leaf) not in (None, group):
+                        stored[leaf] = None
+        return Plan(
+            tuple(self._ordered()),
+            self.home,
+            frozenset(d for d in stored if d.computed),
+            self.lowered,
+            frozenset(self.inlined),
+        )
+
+    # ── uses ──────────────────────────────────────────────────────────────────────────────
+
+    def _find_uses(self) -> None:
+        live: set[Definition] = set()
+        stack: list[Definition] = []
+
+        def pin(definition: Definition) -> None:
+            self.pinned[base_of(definition)] = None
+            stack.append(definition)
+
+        for result in self.lowered.results:
+            if isinstance(result, Definition):
+                pin(result)
+        for definition in self.lowered.definitions:
+            if definition.kind == EXTERN:
+                for operand in extern_operands(definition.node, self.lowered):
+                    pin(operand)
+        while stack:
+            definition = stack.pop()
+            if definition in live:
+                continue
+            live.add(definition)
+            stack.extend(definition.operands)
+        self.live = live
+        for definition in self.lowered.definitions:
+            if definition in live:
+                for operand in definition.operands:
+                    self.readers.setdefault(operand, {})[definition] = None
+
+    def _live(self, definition: Definition) -> bool:
+        return definition in self.live
+
+    def _uses(self, definition: Definition) -> Iterator[Definition]:
+        """Computed definitions that read this one, directly or through views."""
+        for reader in self.readers.get(definition, ()):
+            if reader.kind == VIEW:
+                yield from self._uses(reader)
+            elif reader.computed:
+                yield reader
+
+    # ── what is inlined ───────────────────────────────────────────────────────────────────
+
+    def _decide(self, d: Definition) -> None:
+        leaves: dict[Definition, None] = {}
+        weight = d.primitives
+        dear = d.dear
+        for operand in d.operands:
+            if operand.kind == VIEW or operand in self.inlined:
+                leaves.update(self.leaves[operand])
+                weight += self.weight[operand]
+                dear += self.dear[operand]
+            else:
+                leaves[operand] = None
+        self.leaves[d], self.weight[d], self.dear[d] = leaves, weight, dear
+        if d.kind == MAP and d not in self.pinned and self._live(d) and self._inline(d):
+            self.inlined.add(d)
+
+    def _inline(self, d: Definition) -> bool:
+        if d.constant:
+            return True
+        if self.weight[d] > MAX_INLINED:
+            return False
+        uses = list(dict.fromkeys(self._uses(d)))
+        repeated = any(u.repeats for u in uses)
+        widest = max((_points(u) for u in uses), key=_order, default=d.numel)
+        expands = repeated or not (same(widest, d.numel) or _smaller(widest, d.numel))
+        if self.dear[d] == 0:
+            if len(uses) <= 1:
+                return True
+            # Computing again reads the leaves; loading reads `d`, and someone wrote it.
+            cost = sum((leaf.bytes for leaf in self.leaves[d]), start=0 * d.bytes)
+            return not _smaller(d.bytes * 5, cost * 4)
+        return len(uses) <= 1 and not expands
+
+    # ── groups ────────────────────────────────────────────────────────────────────────────
+
+    def _place_extern(self, d: Definition) -> None:
+        group = self.extern.get(d.node)
+        if group is None:
+            group = self._new(d, None)
+            group.extern = d.node
+            self.extern[d.node] = group
+            for operand in extern_operands(d.node, self.lowered):
+                self._depend(group, self.home.get(base_of(operand)))
+            if is_random(d.node):
+                self._depend(group, self.last_random)
+                self.last_random = group
+        self.home[d] = group
+
+    def _new(self, d: Definition, frame: Frame | None) -> Group:
+        group = Group(len(self.groups), d.position, frame)
+        self.groups.append(group)
+        return group
+
+    def _depend(self, group: Group, other: Group | None) -> None:
+        if other is None or other is group:
+            return
+        added = other.before | (1 << other.number)
+        for g in self.groups:
+            if g is group or g.before >> group.number & 1:
+                g.before |= added
+
+    def _place(self, d: Definition) -> None:
+        for group in self._candidates(d):
+            frame = self._joined_frame(d, group)
+            if frame is not None and self._acyclic(d, group) and self._fits(d, group, frame):
+                break
+        else:
+            group = self._new(d, _own_frame(d))
+            assert group.frame is not None
+            self._join(d, group, group.frame)
+            return
+        self._join(d, group, frame)
+
+    def _join(self, d: Definition, group: Group, frame: Frame) -> None:
+        if group.frame != frame:
+            group.frame = frame
+            for member in group.members:
+                group.members[member] = _level(member, frame)
+        group.members[d] = _level(d, frame)
+        self.home[d] = group
+        self.spaces.pop(group, None)
+        for leaf in self.leaves[d]:
+            self._depend(group, self.home.get(leaf))
+
+    def _candidates(self, d: Definition) -> list[Group]:
+        """Groups that `d` may join, best first: those it reads from, then its siblings."""
+        found: dict[Group, None] = {}
+        for leaf in self.leaves[d]:
+            group = self.home.get(leaf)
+            if group is not None and group.extern is None:
+                found[group] = None
+        vertical = sorted(found, key=lambda g: -g.number)
+        siblings: dict[Group, None] = {}
+        for leaf in self.leaves[d]:
+            if not same(leaf.numel, _points(d)):
+                continue
+            for reader in self._anchored_readers(leaf):
+                group = self.home.get(reader)
+                if group is not None and group not in found and group.extern is None:
+                    siblings[group] = None
+        return [*vertical, *sorted(siblings, key=lambda g: -g.number)]
+
+    def _anchored_readers(self, leaf: Definition) -> Iterator[Definition]:
+        seen: set[Definition] = set()
+        stack = list(self.readers.get(leaf, ()))
+        while stack:
+            reader = stack.pop()
+            if reader in seen:
+                continue
+            seen.add(reader)
+            if reader.kind == VIEW or reader in self.inlined:
+                stack.extend(self.readers.get(reader, ()))
+            elif reader.computed:
+                yield reader
+
+    def _joined_frame(self, d: Definition, group: Group) -> Frame | None:
+        """The frame that the group would have with `d`, or None if the spaces disagree."""
+        frame = group.frame
+        assert frame is not None
+        if next(iter(group.members)).device != d.device:
+            return None
+        if d.kind == REDUCTION:
+            own = _own_frame(d)
+            if frame.folds:
+                return frame if frame == own else None
+            numel = frame.full
+            return own if same(numel, own.full) or same(numel, own.kept) else None
+        level = frame.level(d.numel)
+        if level == "inner" and frame.folds and not frame.dims[-1][1]:
+            # Storing inside of a column reduction would give up its order of walking memory.
+            return None
+        return frame if level else None
+
+    def _acyclic(self, d: Definition, group: Group) -> bool:
+        """True if nothing that `d` reads from elsewhere depends on the group."""
+        for leaf in self.leaves[d]:
+            home = self.home.get(leaf)
+            if home is not None and home is not group and home.before >> group.number & 1:
+                return False
+        return True
+
+    def _fits(self, d: Definition, group: Group, frame: Frame) -> bool:
+        """True if all that `d` takes from the group is of its own point."""
+        if not any(self.home.get(leaf) is group for leaf in self.leaves[d]):
+            return True
+        members = {m: _level(m, frame) for m in group.members}
+        trial = Trial(frame, {**members, d: _level(d, frame)}, self.inlined)
+        try:
+            trial.compute(d)
+        except NotHere:
+            return False
+        return True
+
+    def _ordered(self) -> Iterator[Group]:
+        """Topological order; among those that can run, the one that comes first in the graph."""
+        done = 0
+        left = sorted((g for g in self.groups if g.members or g.extern), key=lambda g: g.position)
+        while left:
+            ready = next(g for g in left if g.before & ~done == 0)
+            done |= 1 << ready.number
+            left.remove(ready)
+            yield ready
+
+
+def is_random(node: fx.Node) -> bool:
+    """True for a call that advances a random generator."""
+    tags = getattr(node.target, "tags", ())
+    return any(str(tag).endswith("nondeterministic_seeded") for tag in tags)
+
+
+def _points(d: Definition) -> Expr:
+    """Number of points at which `d` reads its operands."""
+    return product(d.folding.full) if d.folding else d.numel
+
+
+def _order(size: Expr) -> float:
+    """A number to compare sizes by; a symbol counts as large."""
+    if size.is_Integer:
+        return float(size)
+    return float(size.xreplace({s: 4096 for s in size.free_symbols}))
+
+
+def _smaller(first: Expr, second: Expr) -> bool:
+    return _order(first) < _order(second)
+
+
+def _own_frame(d: Definition) -> Frame:
+    if d.folding:
+        return Frame.of(d.folding.full, d.folding.reduced)
+    return Frame.pointwise(d.numel)
+
+
+def _level(d: Definition, frame: Frame) -> str:
+    if d.kind == REDUCTION:
+        return "outer"
+    level = frame.level(d.numel)
+    assert level is not None
+    return level
+
+
+class Trial:
+    """Computes values of a group's members at the point at hand.
+
+    `load(definition, index)` makes the value of what is memory; by default a placeholder,
+    which is enough to find out whether a member fits.
+    """
+
+    def __init__(
+        self,
+        frame: Frame,
+        members: dict[Definition, str],
+        inlined: set[Definition] | frozenset[Definition],
+    ) -> None:
+        self.members = members
+        self.inlined = inlined
+        self.space = Space(frame, self._shapes())
+        self.done: dict[tuple[Definition, Index], Value] = {}
+        self.results: dict[Definition, Value] = {}
+
+    def _shapes(self) -> Iterator[tuple[Expr, ...]]:
+        """Shapes of the members and of what is inlined into them, members first."""
+        seen: set[Definition] = set()
+        queue: list[Definition] = list(self.members)
+        for d in queue:
+            yield d.folding.full if d.folding else d.size
+            if d.folding:
+                yield d.size
+        while queue:
+            d = queue.pop(0)
+            for operand in d.operands:
+                if operand in seen or operand in self.members:
+                    continue
+                seen.add(operand)
+                yield operand.size
+                if operand.kind == VIEW or operand in self.inlined:
+                    queue.append(operand)
+
+    @cached_property
+    def places(self) -> dict[Definition, Index]:
+        """Where each member stands at the point at hand."""
+        return {d: self.space.index(d.size, level) for d, level in self.members.items()}
+
+    def compute(self, d: Definition) -> Value:
+        """The value of a member at the point at hand (for a reduction: what it folds)."""
+        if d.folding:
+            index = self.space.index(d.folding.full, "inner")
+            return d.folding.value(self.read, index)
+        assert d.at is not None
+        return d.at(self.read, self.places[d])
+
+    def read(self, d: Definition, index: Index) -> Value:
+        """The value of an operand at an index."""
+        if d.kind == VIEW:
+            assert d.at is not None
+            return d.at(self.read, index)
+        index = tuple(simplify(i, self.space.ranges) for i in index)
+        found = self.done.get((d, index))
+        if found is None:
+            found = self._read(d, index)
+            self.done[d, index] = found
+        return found
+
+    def _read(self, d: Definition, index: Index) -> Value:
+        if d in self.members:
+            if index == self.places[d]:
+                return self.member(d)
+            if d.kind == REDUCTION or d.dear:
+                raise NotHere(f"{d.name} at {index}")
+            assert d.at is not None
+            return d.at(self.read, index)
+        if d in self.inlined:
+            assert d.at is not None
+            return d.at(self.read, index)
+        return self.load(d, index)
+
+    def member(self, d: Definition) -> Value:
+        """The value that a member has at the point at hand."""
+        if d.kind == REDUCTION:
+            return Ref(d.name, d.dtype)
+        found = self.results.get(d)
+        if found is None:
+            found = self.results[d] = self.compute(d)
+        return found
+
+    def load(self, d: Definition, index: Index) -> Value:
+        """The value of something that is memory."""
+        buffer = memory(d)
+        offset = sum((i * s for i, s in zip(index, buffer.stride, strict=True)), start=0 * d.numel)
+        return Load(buffer, simplify(offset, self.space.ranges))
+
+
+def memory(d: Definition) -> Buffer:
+    """The buffer of a definition that is in memory."""
+    return Buffer(d.name, d.dtype, d.device, d.size, d.stride)
+
