@@ -82,20 +82,30 @@ class Specialization:
         """Number of kernels in its segments."""
         return sum(code.kernels for code in self.codes)
 
-    @cached_property
-    def _stages(self) -> dict[str, str]:
-        return {self.options.stage: self.text}
+    def stage_text(self, stage: str, target: str | None = None) -> str:
+        """Returns the emitted module at another stage of the pipeline.
 
-    def stage_text(self, stage: str) -> str:
-        """Returns the emitted module at another stage of the pipeline."""
+        Args:
+            stage: One of `options.STAGES`.
+            target: The kernel language, if not the one that runs.
+        """
         from srcjit.passes.emit import emit_module
 
-        if stage not in self._stages:
-            options = replace(self.options, stage=stage)
+        options = replace(
+            self.options, stage=stage, target=target or self.options.target
+        )
+        if options == self.options:
+            return self.text
+        if options not in self._other_texts:
             codes = tuple(_segment_code(s, options) for s in self.specialized.segments)
             guard = emit_guard(self.guards, self.parameters, GUARD, self.state)
-            self._stages[stage] = emit_module(self.specialized, codes, guard, options)
-        return self._stages[stage]
+            made = emit_module(self.specialized, codes, guard, options)
+            self._other_texts[options] = made
+        return self._other_texts[options]
+
+    @cached_property
+    def _other_texts(self) -> dict[Options, str]:
+        return {}
 
 
 def compile_specialization(
@@ -158,7 +168,7 @@ def assemble(
     path = cache.store_text("modules", specialized.name, text)
     stubs = {c.name: make_stub(c, options) for c in specialized.continuations}
     natives: dict[str, FunctionType] = {}
-    names = {**specialized.residual.constants, **stubs}
+    names = {**specialized.guards.bindings, **specialized.residual.constants, **stubs}
     for native in specialized.natives:
         natives[native.name] = function_from_source(
             native.source, native.user_globals, native.cells, {**names, **natives}
@@ -169,6 +179,7 @@ def assemble(
         guard=GUARD,
         residual=specialized.name,
         function=function,
+        origins=specialized.residual.line_map,
         segments=[code.name for code in codes],
         names={**names, **natives},
         bindings={

@@ -18,8 +18,11 @@ adds the specialization, writes the stub anew, and returns what to call.
 from __future__ import annotations
 
 import functools
+import itertools
+import linecache
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
@@ -47,6 +50,9 @@ from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
 RAISE = "SRCJIT_RAISE"
 """Environment variable: if 1, a compiler fault is raised instead of run natively."""
+
+_stub_numbers = itertools.count()
+
 
 class Dispatcher:
     """The specializations of one function and the stub that chooses between them.
@@ -82,6 +88,8 @@ class Dispatcher:
         self._numbered: dict[int, Specialization] = {}
         self._next_number = 0
         self._defaults = _stub_defaults(function, self.signature)
+        self._files: list[str] = []
+        weakref.finalize(self, _forget_lines, self._files)
         if stub is None:
             stub = FunctionType(_empty_stub.__code__, {"__name__": __name__})
             _dress(stub, function, self._defaults)
@@ -143,6 +151,7 @@ class Dispatcher:
             failed.index(nearest),
             what,
         )
+        control.notify("recompiles", self, what)
         control.notify("recompiles", self, what)
         if not control.may_recompile(self.function.__qualname__, what):
             return False
@@ -239,6 +248,7 @@ class Dispatcher:
                 diagnostic.notes,
                 diagnostic.hint,
             )
+        control.notify("stopped", self, diagnostic)
         note = f"Python runs `{self.function.__qualname__}`"
         log.warning("%s\n   = note: %s", render(diagnostic), note)
         log.debug("srcjit stopped at", exc_info=problem)
@@ -269,6 +279,7 @@ class Dispatcher:
             self._next_number += 1
             self.regenerate()
         control.notify("specialized", self, specialization)
+        control.notify("specialized", self, specialization)
 
     def reset(self) -> None:
         """Forgets all specializations, and why compiling was stopped."""
@@ -288,7 +299,9 @@ class Dispatcher:
             lines.append(f"    if {name} is {default}:")
             lines.append(f"        {name} = {names('native')}.{place}")
         flat = ", ".join(signature.parameters)
-        for number, specialization in self._numbered.items() if not control.eager() else ():
+        for number, specialization in (
+            self._numbered.items() if not control.eager() else ()
+        ):
             guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
             self._globals[guard] = specialization.guard
             self._globals[run] = specialization.run
@@ -299,8 +312,10 @@ class Dispatcher:
         else:
             lines.append(f"    return {names('specialize')}({flat})({signature.call})")
         self.stub_text = "\n".join(lines) + "\n"
-        file = f"<dispatch stub of {self.function.__qualname__}>"
+        # A call may still be in the old stub, so its lines stay what they are.
+        file = f"<dispatch stub {next(_stub_numbers)} of {self.function.__qualname__}>"
         register_lines(file, self.stub_text)
+        self._files.append(file)
         scope: dict[str, Any] = {"DEFAULT": None}
         exec(compile(self.stub_text, file, "exec"), scope)
         self.stub.__code__ = scope[self._name].__code__
@@ -392,6 +407,11 @@ def _inside_compiler() -> Iterator[None]:
 def _place(function: FunctionType) -> str:
     code = function.__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _forget_lines(files: list[str]) -> None:
+    for file in files:
+        linecache.cache.pop(file, None)
 
 
 def _first_line(problem: BaseException) -> str:

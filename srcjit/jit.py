@@ -24,11 +24,15 @@ F = TypeVar("F", bound=Callable[..., Any])
 DISABLE = "SRCJIT_DISABLE"
 """Environment variable: if 1, `jit` gives back what it is given."""
 
-_MODES = (None, "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-
-_NATIVE_FLAGS = (
-    inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_MODES = (
+    None,
+    "default",
+    "reduce-overhead",
+    "max-autotune",
+    "max-autotune-no-cudagraphs",
 )
+
+_NATIVE_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 @overload

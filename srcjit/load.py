@@ -29,6 +29,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from srcjit.diagnostics import CompilerFault
+from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
 _LINE_COMMENT = re.compile(r"#\s?(\d+)(?:–\d+)?:")
@@ -58,6 +59,7 @@ def load_module(
     guard: str,
     residual: str,
     function: FunctionType,
+    origins: Mapping[int, Origin] | None = None,
     segments: Iterable[str] = (),
     names: Mapping[str, Any] | None = None,
     bindings: Mapping[str, Any] | None = None,
@@ -73,6 +75,8 @@ def load_module(
         guard: Name of the guard function in it.
         residual: Name of the residual program in it.
         function: The user's function; lends its globals, cells, file and first line.
+        origins: For lines of the residual program, from 1, where they came from; without
+            it, the trailing comments say.
         segments: Names of the module's functions that the residual program calls.
         names: More objects that the residual program names (constants, resume functions).
         bindings: Objects that segments and kernels name and text cannot spell.
@@ -104,12 +108,22 @@ def load_module(
     }
     exec(compile(tree, str(path), "exec"), namespace)
     reachable = {name: namespace[name] for name in segments} | dict(names or {})
-    lines = {} if emitted_lines else commented_lines(text, node)
+    if emitted_lines:
+        lines = None
+    elif origins is None:
+        lines = commented_lines(text, node)
+    else:
+        file = function.__code__.co_filename
+        lines = {
+            line + node.lineno - 1: origin.line
+            for line, origin in origins.items()
+            if origin.file == file
+        }
     run = build_function(
         node,
         file=str(path) if emitted_lines else function.__code__.co_filename,
         first_line=node.lineno if emitted_lines else function.__code__.co_firstlineno,
-        lines=None if emitted_lines else lines,
+        lines=lines,
         text=text,
         user_globals=function.__globals__,
         cells=cells,
