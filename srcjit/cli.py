@@ -102,6 +102,10 @@ def emit(
         with forced(stage=ran):
             records = run_script(Request(script, arguments, fn, args))
         texts = _texts(records, stage, target)
+        if not texts:
+            raise UserError(
+                f"{script}: nothing was emitted; Python runs every function"
+            )
         if output is None:
             _print_code(
                 "\n\n".join(text.rstrip("\n") + "\n" for text in texts.values())

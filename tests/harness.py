@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import io
 import logging
-import math
 import random
 import types
 import warnings
@@ -25,21 +24,13 @@ import numpy as np
 import torch
 
 import srcjit
+from srcjit.observe import View, difference, layout
 from srcjit.options import STAGES
 
 Made = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 EXACT = ("source", "specialize")
 """Stages at which the very same torch operations run, so that results are equal bit by bit."""
-
-TOLERANCE = {
-    torch.float64: (1e-9, 1e-9),
-    torch.float32: (2e-5, 2e-5),
-    torch.bfloat16: (2e-2, 2e-2),
-    torch.float16: (2e-3, 2e-3),
-    torch.complex64: (2e-5, 2e-5),
-}
-"""Relative and absolute tolerance where the order of float operations may differ."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +52,7 @@ class Outcome:
     structure: Any
     numbers: list[float]
     tensors: list[torch.Tensor]
-    sharing: list[tuple[Any, ...]]
+    layout: list[tuple[Any, ...]]
     random: tuple[Any, ...]
 
 
@@ -83,7 +74,7 @@ def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome
                 _backward(result)
         except Exception as exception:
             failure = _failure(exception)
-    view = _View()
+    view = View()
     structure = view.of([result, args, kwargs, _state(function)])
     return Outcome(
         stdout.getvalue(),
@@ -91,7 +82,7 @@ def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome
         structure,
         view.numbers,
         [tensor.detach().clone() for tensor in view.tensors],
-        _sharing(view.tensors),
+        layout(view.tensors),
         (
             torch.get_rng_state().tolist(),
             random.getstate(),
@@ -101,7 +92,7 @@ def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome
 
 
 def _backward(result: Any) -> None:
-    view = _View()
+    view = View()
     view.of(result)
     roots = [t for t in view.tensors if t.requires_grad and t.grad_fn is not None]
     torch.autograd.backward(roots, [torch.ones_like(t) * 0.5 for t in roots])
@@ -137,101 +128,24 @@ def _failure(exception: BaseException) -> Failure:
     return Failure(type(exception), str(exception), file, line)
 
 
-class _View:
-    """Takes a value apart into a structure that compares with `==`, and its leaves.
-
-    Tensors and floats are collected in order; an object met again is a reference, so that
-    identity is part of the structure.
-    """
-
-    def __init__(self) -> None:
-        self.tensors: list[torch.Tensor] = []
-        self.numbers: list[float] = []
-        # Each object is kept alive, so that its id is not used again.
-        self.seen: dict[int, tuple[int, Any]] = {}
-
-    def of(self, value: Any) -> Any:
-        """Returns the structure of `value`."""
-        if isinstance(value, float):
-            self.numbers.append(value)
-            return "float"
-        if isinstance(value, (int, complex, str, bytes, type(None))):
-            return (type(value).__name__, repr(value))
-        if isinstance(value, (torch.dtype, torch.device, torch.Size, range)):
-            return repr(value)
-        if id(value) in self.seen:
-            return ("again", self.seen[id(value)][0])
-        self.seen[id(value)] = (len(self.seen), value)
-        return (type(value).__name__, self._inside(value))
-
-    def _inside(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            self.tensors.append(value)
-            return len(self.tensors), self.of(value.grad if value.is_leaf else None)
-        if isinstance(value, np.ndarray):
-            return str(value.dtype), value.shape, self.of(value.tolist())
-        if isinstance(value, dict):
-            return [(self.of(key), self.of(item)) for key, item in value.items()]
-        if isinstance(value, (list, tuple)):
-            return [self.of(item) for item in value]
-        if isinstance(value, (set, frozenset)):
-            return sorted(map(repr, value))
-        if isinstance(value, torch.nn.Module):
-            public = sorted(name for name in vars(value) if not name.startswith("_"))
-            names = ("_parameters", "_buffers", "_modules", *public)
-            return [(name, self.of(vars(value)[name])) for name in names]
-        if type(value).__module__.startswith("tests.") and hasattr(value, "__dict__"):
-            return self.of(vars(value))
-        return None
-
-
-def _sharing(tensors: list[torch.Tensor]) -> list[tuple[Any, ...]]:
-    """For each tensor: layout, and the first tensor that lives in the same storage."""
-    first: dict[int, int] = {}
-    facts = []
-    for number, tensor in enumerate(tensors):
-        storage = tensor.untyped_storage().data_ptr()
-        owner = first.setdefault(storage, number) if storage else number
-        facts.append(
-            (
-                tensor.dtype,
-                tensor.device,
-                tuple(tensor.shape),
-                tensor.stride(),
-                tensor.requires_grad,
-                tensor.is_leaf,
-                owner,
-                tensor.storage_offset() if owner != number else None,
-            )
-        )
-    return facts
-
-
 def compare(expected: Outcome, actual: Outcome, stage: str, call: int) -> None:
     """Asserts that two calls cannot be told apart."""
     where = f"call {call} at stage {stage!r}"
     assert actual.failure == expected.failure, where
     assert actual.stdout == expected.stdout, where
     assert actual.structure == expected.structure, where
-    assert actual.sharing == expected.sharing, where
-    for got, wanted in zip(actual.numbers, expected.numbers, strict=True):
-        exact = stage in EXACT or not math.isfinite(wanted)
-        same = repr(got) == repr(wanted) or (
-            not exact and math.isclose(got, wanted, rel_tol=2e-5, abs_tol=2e-5)
-        )
-        assert same, f"{where}: {got!r} is not {wanted!r}"
-    for got, wanted in zip(actual.tensors, expected.tensors, strict=True):
-        rtol, atol = TOLERANCE.get(wanted.dtype, (0.0, 0.0))
-        if stage in EXACT:
-            rtol = atol = 0.0
-        torch.testing.assert_close(
-            got,
-            wanted,
-            rtol=rtol,
-            atol=atol,
-            equal_nan=True,
-            msg=lambda m: f"{where}: {m}",
-        )
+    assert actual.layout == expected.layout, where
+    factor = 0.0 if stage in EXACT else 1.0
+    leaves = zip(
+        [torch.tensor(actual.numbers, dtype=torch.float64).float(), *actual.tensors],
+        [
+            torch.tensor(expected.numbers, dtype=torch.float64).float(),
+            *expected.tensors,
+        ],
+        strict=True,
+    )
+    for got, wanted in leaves:
+        assert not (what := difference(got, wanted, factor)), f"{where}: {what}"
     assert actual.random == expected.random, f"{where}: random state differs"
 
 

@@ -1,0 +1,255 @@
+"""`srcjit bisect`: names the first stage of the pipeline whose program is wrong.
+
+Every stage is a runnable program, so the script is run once with eager PyTorch and once at
+each stage, each time in a process of its own, and the calls of jitted functions are
+compared: results, arguments afterwards, printed text, exceptions. A process of its own
+means that a kernel that crashes is found as well, and that no run sees another's state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from srcjit.diagnostics import UserError
+from srcjit.observe import View, difference, layout
+from srcjit.options import STAGES, forced
+from srcjit.script import ScriptFailed
+
+if TYPE_CHECKING:
+    from srcjit.cli import Request
+
+EAGER = "eager"
+MAX_CALLS = 500
+"""Calls that are compared; a longer run is cut off there."""
+
+SLACK = 20.0
+"""Times the usual tolerance: in a training loop, rounding differences add up."""
+
+Call = dict[str, Any]
+"""Name, structure, numbers, tensors, layout, printed text and exception of one call."""
+
+
+def compare_stages(request: Request) -> Iterator[tuple[str, bool]]:
+    """Runs the script at every stage; yields a line for each and whether it agrees.
+
+    Raises:
+        UserError: Nothing was jitted, or the request is wrong.
+        ScriptFailed: The script itself raises, with eager PyTorch.
+    """
+    expected = _run_stage(request, EAGER)
+    if expected.get("error"):
+        raise UserError(expected["error"])
+    if expected.get("failed"):
+        raise ScriptFailed(expected["failed"])
+    if not expected["calls"]:
+        raise UserError(
+            f"{request.path}: no jitted function was called; "
+            "say how to call one with --fn and --args"
+        )
+    count = len(expected["calls"])
+    more = " (and no more than that)" if count == MAX_CALLS else ""
+    plural = "s" if count != 1 else ""
+    yield f"eager       {count} call{plural} of jitted functions{more}", True
+    first = None
+    for stage in STAGES:
+        actual = _run_stage(request, stage)
+        found = _first_difference(expected, actual)
+        faults = "".join(f"\n            {fault}" for fault in actual.get("faults", ()))
+        if found:
+            first = first or stage
+            yield f"{stage:<11} differs: {found}{faults}", False
+        else:
+            yield f"{stage:<11} agrees{faults}", True
+    if first is None:
+        yield "every stage agrees with eager PyTorch", True
+    else:
+        yield f"the first stage that differs is `{first}`", False
+
+
+def _first_difference(expected: dict[str, Any], actual: dict[str, Any]) -> str:
+    """Says how a run differs from the eager one; empty if it does not."""
+    for key in ("crashed", "error", "failed"):
+        if actual.get(key):
+            return str(actual[key])
+    for number, wanted in enumerate(expected["calls"], 1):
+        if number > len(actual["calls"]):
+            return f"only {len(actual['calls'])} calls instead of {number} or more"
+        what = _call_difference(wanted, actual["calls"][number - 1])
+        if what:
+            return f"call {number}, `{wanted['name']}`: {what}"
+    if len(actual["calls"]) > len(expected["calls"]):
+        return "more calls than with eager PyTorch"
+    return ""
+
+
+def _call_difference(wanted: Call, got: Call) -> str:
+    if wanted["name"] != got["name"]:
+        return f"`{got['name']}` was called instead"
+    if wanted["exception"] != got["exception"]:
+        return f"{_raised(got)} instead of {_raised(wanted)}"
+    for key, what in (
+        ("printed", "the printed text differs"),
+        ("structure", "the structure of results or arguments differs"),
+        ("layout", "layout, aliasing or `requires_grad` of a tensor differs"),
+    ):
+        if wanted[key] != got[key]:
+            return what
+    pairs = [(torch.tensor(got["numbers"]), torch.tensor(wanted["numbers"]))]
+    pairs += list(zip(got["tensors"], wanted["tensors"], strict=True))
+    return next(filter(None, (difference(a, b, SLACK) for a, b in pairs)), "")
+
+
+def _raised(call: Call) -> str:
+    return f"raises {call['exception']}" if call["exception"] else "returns"
+
+
+# ── One run, seen from outside ──────────────────────────────────────────────────────
+
+
+def _run_stage(request: Request, stage: str) -> dict[str, Any]:
+    """Runs the script at a stage in a new process and returns what it recorded."""
+    with tempfile.TemporaryDirectory(prefix="srcjit-bisect-") as directory:
+        output = Path(directory, "calls.pt")
+        task = {
+            "request": dataclasses.asdict(request),
+            "stage": stage,
+            "output": str(output),
+        }
+        process = subprocess.run(
+            [sys.executable, "-m", "srcjit.bisect", json.dumps(task)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            check=False,
+        )
+        if process.returncode < 0:
+            name = signal.Signals(-process.returncode).name
+            return {"crashed": f"the process died of {name}", "calls": []}
+        if not output.exists():
+            return {"crashed": process.stderr.strip() or "no result", "calls": []}
+        recorded: dict[str, Any] = torch.load(output, weights_only=True)
+        return recorded
+
+
+# ── One run, seen from inside ───────────────────────────────────────────────────────
+
+
+class _Recorder:
+    """Wraps what `jit` returns, so that each call from outside is taken down."""
+
+    def __init__(self, eager: bool) -> None:
+        self.eager = eager
+        self.calls: list[Call] = []
+        self.depth = 0
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Replaces the one function through which everything is jitted."""
+        from srcjit.jit import jit
+
+        module = sys.modules[jit.__module__]
+        original: Callable[..., Any] = module._jit
+
+        def recorded(fn: Any, options: Any, disable: bool = False) -> Any:
+            if not isinstance(fn, FunctionType) or disable:
+                return original(fn, options, disable)
+            return self.wrap(fn, fn if self.eager else original(fn, options))
+
+        module._jit = recorded  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            module._jit = original  # type: ignore[attr-defined]
+
+    def wrap(self, function: FunctionType, jitted: Any) -> Any:
+        """Returns `jitted` with its outermost calls recorded."""
+
+        @functools.wraps(jitted)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.depth or len(self.calls) >= MAX_CALLS:
+                return jitted(*args, **kwargs)
+            return self.record(function, jitted, args, kwargs)
+
+        return call
+
+    def record(
+        self, function: FunctionType, jitted: Any, args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """Makes one call and takes down what can be observed of it."""
+        result, error, printed = None, "", io.StringIO()
+        self.depth += 1
+        try:
+            with contextlib.redirect_stdout(printed):
+                result = jitted(*args, **kwargs)
+            return result
+        except Exception as problem:
+            error = f"{type(problem).__name__}: {problem}"
+            raise
+        finally:
+            self.depth -= 1
+            view = View()
+            structure = view.of([result, args, kwargs])
+            self.calls.append(
+                {
+                    "name": function.__qualname__,
+                    "structure": structure,
+                    "numbers": view.numbers,
+                    "tensors": [t.detach().clone() for t in view.tensors],
+                    "layout": layout(view.tensors),
+                    # Digits of a printed float may differ where the float may.
+                    "printed": re.sub(r"\d[\d.e+-]*", "#", printed.getvalue()),
+                    "exception": error,
+                }
+            )
+            sys.stdout.write(printed.getvalue())
+
+
+def _record(task: dict[str, Any]) -> None:
+    """Runs the script in this process and saves its calls."""
+    import numpy as np
+
+    from srcjit.cli import Request, perform
+    from srcjit.explain import recording
+
+    request, stage = Request(**task["request"]), task["stage"]
+    recorder = _Recorder(stage == EAGER)
+    found: dict[str, Any] = {"calls": recorder.calls}
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
+    options = {} if stage == EAGER else {"stage": stage}
+    with forced(**options), recorder.installed(), recording() as records:
+        try:
+            perform(request, lambda: bool(recorder.calls))
+        except UserError as error:
+            found["error"] = str(error)
+        except ScriptFailed as error:
+            found["failed"] = error.text
+    stopped = [r.stopped for r in records.records if r.stopped is not None]
+    found["faults"] = [str(d) for d in stopped if d.severity == "compiler fault"]
+    torch.save(found, task["output"])
+
+
+if __name__ == "__main__":
+    # Imported under its own name, so that there is one copy of each class.
+    from srcjit.bisect import _record as record
+
+    record(json.loads(sys.argv[1]))
