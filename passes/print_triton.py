@@ -26,7 +26,7 @@ becomes one function and what the host must know to launch it:
         i = tl.arange(0, BLOCK)
         live = i < 1000
         x = tl.load(x_ptr + i, live, other=0.0)
-        y = libdevice.sin(x) * 2.0  # 20: y = torch.sin(x) * 2
+        y = libdevice.sin(x) * 2.0                 # 20: y = torch.sin(x) * 2
         tl.store(y_ptr + i, y, live)
         total = tl.sum(tl.where(live, y, 0.0), 0)  # 21: y.sum()
         tl.store(total_ptr, total)
@@ -106,7 +106,7 @@ LONGEST_EXPRESSION = 60
 """Characters beyond which a part of an expression gets a name."""
 
 LIBRARY = (
-    "floor_divide libdevice max_with_index min_with_index reduce_all reduce_any "
+    "floor_divide fmax fmin libdevice max_with_index min_with_index reduce_all reduce_any "
     "reduce_argmax reduce_argmin reduce_max reduce_min reduce_prod remainder"
 ).split()
 
@@ -378,7 +378,7 @@ class _Printer:
             if max(map(len, head.splitlines())) > WIDTH:
                 head = f"def {self.name}(\n    " + ",\n    ".join(parameters) + ",\n):"
         prologue = self._prologue([g for g in self.plan.groups if not self._walks(g)])
-        body = [f"    {line}" for line in (*prologue, *self.lines)]
+        body = _aligned([f"    {line}" for line in (*prologue, *self.lines)])
         return "\n".join(["@triton.jit", head, *body])
 
     def launch(self, comment: str) -> Launch:
@@ -884,11 +884,28 @@ class _Printer:
     def _line(self, text: str, value: Value | None, *, inner: bool = False) -> None:
         label = self.kernel.labels.get(value) if value is not None else None
         if label and label.comment:
-            text = f"{text:<{COMMENT_COLUMN}}  # {label.comment}" if False else f"{text}  # {label.comment}"
+            text = f"{text}  # {label.comment}"
         if self.hoisted is not None and not inner:
             self.hoisted.append(text)
         else:
             self.lines.append(text)
+
+
+def _aligned(lines: list[str]) -> list[str]:
+    """Puts comments in one column; a comment for which no room is left goes above its line."""
+    parts = [line.partition("  # ") for line in lines]
+    widths = [len(code) for code, _, comment in parts if comment and len(code) <= COMMENT_COLUMN]
+    column = max(widths, default=0)
+    made = []
+    for code, _, comment in parts:
+        if not comment:
+            made.append(code)
+        elif max(len(code), column) + len(comment) + 4 <= WIDTH:
+            made.append(f"{code:<{column}}  # {comment}")
+        else:
+            indent = code[: len(code) - len(code.lstrip())]
+            made += [f"{indent}# {comment}", code]
+    return made
 
 
 REPEATED = ("isnan", "shl", "shr")

@@ -1,10 +1,290 @@
-"""Splits reductions over long axes with few results, so that all multiprocessors work."""
+"""Splits reductions over long axes with few results, so that all multiprocessors work.
+
+One program for each result leaves most of the GPU idle when there are few results. Then each
+reduction becomes two kernels: many programs reduce a part each, one program a result reduces
+the parts. The sum of squares of a million numbers
+
+    kernel sum over one point, inner k < 1048576:
+        total = sum(mul(x[k], x[k]))
+        y[0] = total  (outer)
+
+becomes
+
+    >>> from srcjit.passes.loops import *
+    >>> def tensor(name, *size):
+    ...     ones = tuple(sympy.Integer(1) for _ in size)
+    ...     return Buffer(name, torch.float32, torch.device("cuda"), tuple(map(sympy.Integer, size)), ones)
+    >>> k = Axis(symbol("k"), sympy.Integer(2**20))
+    >>> x = Load(tensor("x", 2**20), k.symbol)
+    >>> total = Reduce("total", "sum", op("mul", x, x), torch.float32)
+    >>> store = Store(tensor("y"), sympy.Integer(0), total.ref, "outer")
+    >>> kernels, temporaries = split(Kernel("sum", (), (k,), (total, store)))
+    >>> print(*kernels, sep="\\n")
+    kernel sum over part < 256, inner k < 4096:
+        total = sum(mul(x[k + 4096*part], x[k + 4096*part]))
+        total_parts[part] = total  (outer)
+    kernel sum over one point, inner part < 256:
+        total = sum(total_parts[part])
+        y[0] = total  (outer)
+"""
 
 from __future__ import annotations
 
-from .loops import Buffer, Kernel
+from dataclasses import replace
+
+import sympy
+import torch
+
+from .indexing import flatten
+from .loops import (
+    Axis,
+    Buffer,
+    Const,
+    Expr,
+    IndexValue,
+    Kernel,
+    Load,
+    Reduce,
+    Ref,
+    Store,
+    Value,
+    op,
+    rebuild,
+    symbol,
+    walk,
+)
+from .print_triton_schedule import (
+    MULTIPROCESSORS,
+    Group,
+    flatten_group,
+    indices,
+    level_of,
+    map_indices,
+    power_of_two,
+    reduction_levels,
+    rows_are_columns,
+    static,
+)
+from .print_triton_values import identity
+
+SHORTEST_PART = 4096
+"""Elements of a row (256 of a column) below which a part is not worth a program."""
 
 
 def split(kernel: Kernel) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
     """Returns the kernels that replace `kernel`, and the buffers between them."""
-    return (kernel,), ()
+    parts = _parts(kernel)
+    if parts < 2:
+        return (kernel,), ()
+    return _Splitter(kernel, parts).run()
+
+
+def _parts(kernel: Kernel) -> int:
+    """Into how many parts to cut the inner axes; 1 leaves the kernel whole."""
+    points = static(Group(kernel.outer, 1).size)
+    length = static(Group(kernel.inner, 1).size) if kernel.inner else None
+    if not kernel.inner or points is None or not length:
+        return 1
+    read = {v.buffer for v in kernel.values if isinstance(v, Load)}
+    if any(isinstance(s, Store) and s.buffer in read for s in kernel.body):
+        return 1  # in place: an earlier kernel must not overwrite what a later one reads
+    if rows_are_columns(kernel):
+        programs, shortest = -(-points // 64), 256
+    else:
+        programs, shortest = points, SHORTEST_PART
+    wanted = 2 * MULTIPROCESSORS // programs
+    return max(1, min(power_of_two(wanted), length // shortest)) if wanted > 1 else 1
+
+
+class _Splitter:
+    """Cuts one kernel; see the module's example."""
+
+    def __init__(self, kernel: Kernel, parts: int) -> None:
+        self.kernel = kernel
+        inner = Group(kernel.inner, 1)
+        length = static(inner.size)
+        assert length is not None
+        self.length = length
+        # Whole blocks, so that only the last part is partly idle.
+        block = 32 if rows_are_columns(kernel) else SHORTEST_PART
+        self.chunk = -(-length // (parts * block)) * block
+        self.parts = -(-length // self.chunk)
+        taken = {str(s) for a in (*kernel.outer, *kernel.inner) for s in (a.symbol,)}
+        self.position = Axis(
+            symbol(_fresh("k", taken) if len(kernel.inner) > 1 else str(kernel.inner[0].symbol)),
+            sympy.Integer(self.chunk),
+        )
+        self.part = Axis(symbol(_fresh("part", taken)), sympy.Integer(self.parts))
+        whole = self.part.symbol * self.chunk + self.position.symbol
+        flat, digits = flatten_group(inner, "flat")
+        self.place: dict[sympy.Symbol, Expr] = (
+            {a: e.xreplace({flat: whole}) for a, e in digits.items()} if digits else {flat: whole}
+        )
+        self.whole = whole
+        self.outer_sizes = tuple(a.size for a in kernel.outer)
+        self.outer_index = tuple(a.symbol for a in kernel.outer)
+        self.temporaries: dict[str, Buffer] = {}
+        self.device = next(
+            s.buffer.device for s in kernel.body if isinstance(s, Store)
+        )
+        self.levels = reduction_levels(kernel)
+
+    def run(self) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
+        """Returns the kernels in order, and the buffers between them."""
+        kernels: list[Kernel] = []
+        last = max(self.levels.values())
+        for level in range(1, last + 1):
+            reduces = [
+                s
+                for s in self.kernel.body
+                if isinstance(s, Reduce) and self.levels[s.name] == level
+            ]
+            kernels.append(self._first(reduces))
+            kernels.append(self._second(reduces, level, level == last))
+        stores = [s for s in self.kernel.body if isinstance(s, Store) and s.level == "inner"]
+        if stores:
+            body = tuple(replace(s, value=self._with_results(s.value)) for s in stores)
+            kernels.append(
+                self._kernel((*self.kernel.outer, *self.kernel.inner), (), body)
+            )
+        return tuple(kernels), tuple(self.temporaries.values())
+
+    def _kernel(self, outer: tuple[Axis, ...], inner: tuple[Axis, ...], body: tuple[Reduce | Store, ...]) -> Kernel:
+        return replace(self.kernel, outer=outer, inner=inner, body=body, comment="")
+
+    def _buffer(self, name: str, dtype: torch.dtype, *, parts: bool) -> Buffer:
+        if name not in self.temporaries:
+            size = 1
+            for s in self.outer_sizes:
+                size = size * s
+            total = sympy.sympify(size) * (self.parts if parts else 1)
+            self.temporaries[name] = Buffer(
+                name, dtype, self.device, (total,), (sympy.Integer(1),)
+            )
+        return self.temporaries[name]
+
+    def _flat_outer(self) -> Expr:
+        return flatten(self.outer_index, self.outer_sizes) if self.outer_sizes else sympy.Integer(0)
+
+    def _flat_part(self) -> Expr:
+        return sympy.expand(self._flat_outer() * self.parts + self.part.symbol)
+
+    def _with_results(self, value: Value, known: frozenset[str] = frozenset()) -> Value:
+        """Replaces results of earlier kernels by loads of them."""
+        made: dict[Value, Value] = {}
+        for v in walk([value]):
+            if isinstance(v, Ref) and v.name not in known:
+                buffer = self._buffer(f"{v.name}_result", v.dtype, parts=False)
+                made[v] = Load(buffer, self._flat_outer())
+            else:
+                made[v] = rebuild(v, tuple(made[o] for o in v.operands))
+        return made[value]
+
+    def _first(self, reduces: list[Reduce]) -> Kernel:
+        body: list[Reduce | Store] = []
+        for reduce in reduces:
+            value = self._with_results(reduce.value)
+            body += self._part_of(replace(reduce, value=value))
+        kernel = self._kernel((*self.kernel.outer, self.part), (self.position,), tuple(body))
+        table = {e: sympy.expand(e.xreplace(self.place)) for e in indices(kernel)}
+        kernel = map_indices(kernel, table)
+        if self.parts * self.chunk != self.length:
+            kernel = self._guarded(kernel)
+        return kernel
+
+    def _part_of(self, reduce: Reduce) -> list[Reduce | Store]:
+        """The reduction of a part, stored; argmax keeps the value beside the position."""
+        made: list[Reduce | Store] = []
+        if reduce.kind.startswith("arg"):
+            best = Reduce(f"{reduce.name}_best", reduce.kind[3:], reduce.value, reduce.value.dtype)
+            values = self._buffer(f"{reduce.name}_values", best.dtype, parts=True)
+            made += [best, Store(values, self._flat_part(), best.ref, "outer")]
+        target = self._buffer(f"{reduce.name}_parts", reduce.dtype, parts=True)
+        result: Value = reduce.ref
+        if reduce.kind.startswith("arg"):
+            # The position within the part, counted from the beginning of the row.
+            start = IndexValue(self.part.symbol * self.chunk, torch.int64)
+            result = op("add", result, start)
+        return [*made, reduce, Store(target, self._flat_part(), result, "outer")]
+
+    def _guarded(self, kernel: Kernel) -> Kernel:
+        """Keeps the last part from reaching beyond the end."""
+        inside = op(
+            "lt", IndexValue(self.whole), Const(self.length, torch.int64)
+        )
+        body = []
+        moving = {self.position.symbol, self.part.symbol}
+        for statement in kernel.body:
+            if not isinstance(statement, Reduce):
+                body.append(statement)
+                continue
+            made: dict[Value, Value] = {}
+            for v in walk([statement.value]):
+                new = rebuild(v, tuple(made[o] for o in v.operands))
+                if isinstance(new, Load) and new.index.free_symbols & moving:
+                    mask = inside if new.mask is None else op("bitwise_and", inside, new.mask)
+                    new = Load(new.buffer, new.index, mask, new.indirect)
+                made[v] = new
+            value = made[statement.value]
+            empty = Const(identity(statement.kind, value.dtype), value.dtype)
+            body.append(replace(statement, value=op("where", inside, value, empty)))
+        return replace(kernel, body=tuple(body))
+
+    def _second(self, reduces: list[Reduce], level: int, last: bool) -> Kernel:
+        body: list[Reduce | Store] = []
+        here = frozenset(r.name for r in reduces)
+        results: dict[str, Value] = {}
+        for reduce in reduces:
+            parts = self._buffer(f"{reduce.name}_parts", reduce.dtype, parts=True)
+            if not reduce.kind.startswith("arg"):
+                body.append(replace(reduce, value=Load(parts, self._flat_part())))
+                results[reduce.name] = reduce.ref
+                continue
+            values = self._buffer(f"{reduce.name}_values", reduce.value.dtype, parts=True)
+            best = replace(reduce, value=Load(values, self._flat_part()))
+            body.append(best)
+            chosen = symbol(f"{reduce.name}_part")
+            index = sympy.expand(self._flat_outer() * self.parts + chosen)
+            results[reduce.name] = Load(parts, index, None, ((chosen, best.ref),))
+        for name, result in results.items():
+            if self._is_needed_later(name, level, last):
+                target = self._buffer(f"{name}_result", result.dtype, parts=False)
+                body.append(Store(target, self._flat_outer(), result, "outer"))
+        for statement in self.kernel.body:
+            if not isinstance(statement, Store) or statement.level != "outer":
+                continue
+            needs = level_of(statement.value, self.levels)
+            if needs == level or (needs == 0 and level == 1):
+                value = self._with_results(statement.value, here)
+                body.append(replace(statement, value=_replaced(value, results)))
+        return self._kernel(self.kernel.outer, (self.part,), tuple(body))
+
+    def _is_needed_later(self, name: str, level: int, last: bool) -> bool:
+        """Whether a statement of a later kernel uses the result."""
+        for statement in self.kernel.body:
+            if not any(isinstance(v, Ref) and v.name == name for v in walk([statement.value])):
+                continue
+            if isinstance(statement, Reduce):
+                return True
+            if statement.level == "inner" or level_of(statement.value, self.levels) > level:
+                return True
+        return False
+
+
+def _replaced(value: Value, results: dict[str, Value]) -> Value:
+    made: dict[Value, Value] = {}
+    for v in walk([value]):
+        if isinstance(v, Ref) and v.name in results:
+            made[v] = results[v.name]
+        else:
+            made[v] = rebuild(v, tuple(made[o] for o in v.operands))
+    return made[value]
+
+
+def _fresh(wanted: str, taken: set[str]) -> str:
+    name, number = wanted, 0
+    while name in taken:
+        number += 1
+        name = f"{wanted}_{number}"
+    taken.add(name)
+    return name

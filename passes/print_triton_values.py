@@ -84,7 +84,7 @@ LIBDEVICE = (
 ).split()
 """Primitives that are libdevice functions of the same name."""
 
-LIBRARY = {"floordiv": "floor_divide", "mod": "remainder"}
+LIBRARY = {"floordiv": "floor_divide", "mod": "remainder", "fmax": "fmax", "fmin": "fmin"}
 """Primitives that are functions of `srcjit.runtime.triton_library`."""
 
 CALLS = {"abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil", "fma": "tl.fma"}
@@ -112,6 +112,9 @@ def const_text(value: Const, *, typed: bool = False) -> Text:
     A bare literal would become float32 or int32 (or float64 if denormal in float32).
     """
     number = value.value
+    if value.dtype.is_floating_point and number == 0 and math.copysign(1, number) < 0:
+        # NOTE: Triton makes +0.0 of the literal -0.0.
+        return f"tl.full((), 0.0, {TL[value.dtype]}) * -1.0", PRODUCT
     literal = number_text(number)
     plain = value.dtype is torch.bool or (
         value.dtype is torch.int32
@@ -153,12 +156,11 @@ def primitive_text(name: str, dtype: torch.dtype, args: Sequence[Text]) -> Text:
         case "maximum" | "minimum":
             tail = ", propagate_nan=tl.PropagateNan.ALL" if dtype.is_floating_point else ""
             return f"tl.{name}({listed}{tail})", ATOM
-        case "fmax" | "fmin":
-            return f"tl.{'maximum' if name == 'fmax' else 'minimum'}({listed})", ATOM
         case "neg":
             # NOTE: Triton's unary minus is 0 - a, which loses the sign of zero.
-            zero = "-0.0" if dtype.is_floating_point else "0"
-            return f"{zero} - {paren(args[0], PRODUCT)}", SUM
+            if dtype.is_floating_point:
+                return f"{paren(args[0], PRODUCT)} * -1.0", PRODUCT
+            return f"-{paren(args[0], ATOM)}", UNARY
         case "div":
             if wide:
                 return f"{paren(args[0], PRODUCT)} / {paren(args[1], UNARY)}", PRODUCT
@@ -168,8 +170,7 @@ def primitive_text(name: str, dtype: torch.dtype, args: Sequence[Text]) -> Text:
         case "round":
             return f"libdevice.rint({listed})", ATOM
         case "sigmoid":
-            negated = f"-0.0 - {paren(args[0], PRODUCT)}"
-            below = f"1.0 + libdevice.exp({negated})"
+            below = f"1.0 + libdevice.exp(-{paren(args[0], ATOM)})"
             return (f"1.0 / ({below})", PRODUCT) if wide else (f"tl.div_rn(1.0, {below})", ATOM)
         case "isnan":
             return f"{paren(args[0], SHIFT)} != {paren(args[0], SHIFT)}", COMPARISON
@@ -177,6 +178,8 @@ def primitive_text(name: str, dtype: torch.dtype, args: Sequence[Text]) -> Text:
             return f'tl.abs({plain[0]}) == float("inf")', COMPARISON
         case "signbit":
             return f"{paren(args[0], ATOM)}.to(tl.int{bits}, bitcast=True) < 0", COMPARISON
+        case "bitwise_not" if dtype is torch.uint8:
+            return f"{paren(args[0], XOR + 1)} ^ 255", XOR
         case "bitwise_not":
             return f"~{paren(args[0], ATOM)}", UNARY
         case "shl":

@@ -21,6 +21,8 @@ import triton.language as tl
 
 __all__ = [
     "floor_divide",
+    "fmax",
+    "fmin",
     "libdevice",
     "max_with_index",
     "min_with_index",
@@ -77,17 +79,35 @@ if triton.knobs.runtime.interpret:
 
         return run
 
-    def _arg_reduction(reduce: Any) -> Any:
+    def _arg_reduction(extreme: Any) -> Any:
         def run(x: Any, index: Any, axis: Any, keep_dims: Any = False) -> Any:
-            array = torch.from_numpy(x.handle.data)
+            array, axis = torch.from_numpy(x.handle.data), _number(axis)
             positions = torch.from_numpy(index.handle.data).expand(array.shape)
-            at = reduce(array, _number(axis), True)
-            found = positions.gather(_number(axis), at)
-            return _tensor(
-                found if _number(keep_dims) else found.squeeze(_number(axis)), index.dtype
-            )
+            best = extreme(array, axis, True)
+            ties = (array == best) | ((array != array) & (best != best))
+            last = torch.iinfo(positions.dtype).max
+            found = torch.where(ties, positions, last).amin(axis, _number(keep_dims))
+            return _tensor(found, index.dtype)
 
         return run
+
+    def _cast_as_hardware(self: Any, source: Any, target: Any) -> Any:
+        """The interpreter's conversion, which truncates to bfloat16; a GPU rounds to nearest."""
+        from triton.runtime.interpreter import TensorHandle
+
+        kinds = (source.dtype.scalar, target.scalar)
+        if kinds == (tl.float32, tl.bfloat16):
+            rounded = torch.from_numpy(source.data.copy()).to(torch.bfloat16)
+            return TensorHandle(rounded.view(torch.uint16).numpy(), target.scalar)
+        if kinds == (tl.bfloat16, tl.float32):
+            bits = torch.from_numpy(source.data.copy()).view(torch.bfloat16)
+            return TensorHandle(bits.to(torch.float32).numpy(), target.scalar)
+        return _interpreter_cast(self, source, target)
+
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    _interpreter_cast = InterpreterBuilder.cast_impl
+    InterpreterBuilder.cast_impl = _cast_as_hardware
 
     def _number(x: Any) -> Any:
         return x.value if isinstance(x, tl.constexpr) else x
@@ -126,16 +146,28 @@ if triton.knobs.runtime.interpret:
         **{name: _elementwise(getattr(torch, name)) for name in _SAME},
         rint=_elementwise(torch.round),
     )
+    fmax = _elementwise(torch.fmax)
+    fmin = _elementwise(torch.fmin)
     reduce_max = _reduction(torch.amax)
     reduce_min = _reduction(torch.amin)
     reduce_prod = _reduction(lambda x, axis, keep: torch.prod(x, axis, keep, dtype=x.dtype))
     reduce_any = _reduction(torch.any)
     reduce_all = _reduction(torch.all)
-    reduce_argmax = _arg_reduction(torch.argmax)
-    reduce_argmin = _arg_reduction(torch.argmin)
+    reduce_argmax = _arg_reduction(torch.amax)
+    reduce_argmin = _arg_reduction(torch.amin)
 
 else:
     from triton.language.extra import libdevice
+
+    @triton.jit
+    def fmax(a, b):  # type: ignore[no-untyped-def]
+        """The larger; the other if one is NaN."""
+        return tl.maximum(a, b)
+
+    @triton.jit
+    def fmin(a, b):  # type: ignore[no-untyped-def]
+        """The smaller; the other if one is NaN."""
+        return tl.minimum(a, b)
 
     @triton.jit
     def _larger(a, b):  # type: ignore[no-untyped-def]
