@@ -152,7 +152,7 @@ def _jit(fn: Any, options: Options, disable: bool = False) -> Any:
         return _jit_class(fn, options)
     if isinstance(fn, BuiltinFunctionType):
         return _native(fn, "is written in C")
-    call = getattr(type(fn), "__call__", None)
+    call = type(fn).__call__
     if isinstance(call, FunctionType):
         return MethodType(_jit(call, options), fn)
     return _native(fn, "is called by code written in C")

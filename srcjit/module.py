@@ -43,17 +43,21 @@ def jit_module(module: Module, options: Options, jit: Jit) -> Module:
     object.__setattr__(made, "_srcjit_options", options)
     object.__setattr__(made, "_srcjit_jit", jit)
     object.__setattr__(made, "_srcjit_forward", (None, None))
+    object.__setattr__(made, "_srcjit_forwards", {})
     return made
 
 
 def original_of(module: Module) -> Module:
     """Returns the module that `module` is the jitted form of, or `module`."""
-    return getattr(module, "_srcjit_original", module) if is_jitted(module) else module
+    if not is_jitted(module):
+        return module
+    original: Module = getattr(module, "_srcjit_original", module)
+    return original
 
 
 def is_jitted(module: Module) -> bool:
     """True for what `jit_module` returns."""
-    return getattr(type(module), "_srcjit_subclass", False)
+    return issubclass(type(module), _Jitted)
 
 
 def _rebuild(module: Module, options: Options) -> Module:
@@ -75,6 +79,7 @@ def _make_subclass(cls: type[Module]) -> type[Module]:
     body: dict[str, Any] = {
         "__slots__": (
             "_srcjit_forward",
+            "_srcjit_forwards",
             "_srcjit_jit",
             "_srcjit_options",
             "_srcjit_original",
@@ -83,19 +88,11 @@ def _make_subclass(cls: type[Module]) -> type[Module]:
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
         "__class__": property(lambda self: cls),
-        "_srcjit_subclass": True,
-        "forward": property(_get_forward, _set_forward, _delete_forward),
-        "__deepcopy__": _deepcopy,
-        "__copy__": _copy,
-        "__reduce_ex__": _reduce,
         **{name: _shared_slot(name) for name in _slots(cls)},
     }
-    usual = cls.__call__ is Module.__call__ and cls._call_impl is Module._call_impl
-    if usual:
+    if cls.__call__ is Module.__call__ and cls._call_impl is Module._call_impl:
         body["__call__"] = _call
-    # A metaclass or `__init_subclass__` of the user's is not told about this class.
-    made = type.__new__(type(cls), cls.__name__, (cls,), body)
-    return made
+    return type.__new__(type(cls), cls.__name__, (_Jitted, cls), body)
 
 
 def _slots(cls: type) -> Iterator[str]:
@@ -118,47 +115,66 @@ def _shared_slot(name: str) -> property:
     )
 
 
-# ── Calling ─────────────────────────────────────────────────────────────────────────
+# ── What differs ────────────────────────────────────────────────────────────────────
 
 
-def _get_forward(self: Any) -> Any:
-    try:
-        original = self._srcjit_original
-    except AttributeError:
-        # Made by copying `__dict__` (data parallel replicas): it stands for itself.
-        return super(type(self), self).forward
-    function = original.__dict__.get("forward")
-    if function is None:
-        function = type(original).forward
-    known, forward = self._srcjit_forward
-    if known is not function:
-        forward = _jitted_forward(original, function, self._srcjit_jit)
-        object.__setattr__(self, "_srcjit_forward", (function, forward))
-    return forward
+class _Jitted:
+    """What stands before the user's class in the jitted class."""
 
+    __slots__ = ()
 
-def _jitted_forward(original: Module, function: Any, jit: Jit) -> Any:
-    bound = original.forward
-    if isinstance(bound, MethodType) and isinstance(bound.__func__, FunctionType):
-        return MethodType(_keep_jitted(bound.__func__, jit), bound.__self__)
-    if isinstance(bound, FunctionType):
-        return _keep_jitted(bound, jit)
-    return bound
+    def __init_subclass__(cls) -> None:
+        """The user's class is not told about a subclass that its user did not write."""
 
+    @property
+    def forward(self: Any) -> Any:
+        """The dispatch stub of the user's `forward`, bound to the user's module."""
+        try:
+            original = self._srcjit_original
+        except AttributeError:
+            # Made by copying `__dict__` (a replica): it stands for itself.
+            return super().forward  # type: ignore[misc]
+        function = original.__dict__.get("forward")
+        if function is None:
+            function = type(original).forward
+        known, forward = self._srcjit_forward
+        if known is not function:
+            forwards = self._srcjit_forwards
+            forward = forwards.get(function)
+            if forward is None:
+                forward = forwards[function] = _jitted(original, self._srcjit_jit)
+            object.__setattr__(self, "_srcjit_forward", (function, forward))
+        return forward
 
-def _keep_jitted(function: FunctionType, jit: Jit) -> Any:
-    return function if hasattr(function, "__srcjit__") else jit(function)
+    @forward.setter
+    def forward(self, value: Any) -> None:
+        self.__dict__["forward"] = value
 
-
-def _set_forward(self: Any, value: Any) -> None:
-    self.__dict__["forward"] = value
-
-
-def _delete_forward(self: Any) -> None:
-    try:
+    @forward.deleter
+    def forward(self) -> None:
+        if "forward" not in self.__dict__:
+            raise AttributeError("forward")
         del self.__dict__["forward"]
-    except KeyError:
-        raise AttributeError("forward") from None
+
+    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Module:
+        made = copy.deepcopy(self._srcjit_original, memo)
+        return _rebuild(made, self._srcjit_options)
+
+    def __copy__(self: Any) -> Module:
+        return _rebuild(copy.copy(self._srcjit_original), self._srcjit_options)
+
+    def __reduce_ex__(self: Any, protocol: Any) -> Any:
+        return _rebuild, (self._srcjit_original, self._srcjit_options)
+
+
+def _jitted(original: Module, jit: Jit) -> Any:
+    """Returns what `original.forward` is, jitted unless the user has done so."""
+    bound = original.forward
+    function = bound.__func__ if isinstance(bound, MethodType) else bound
+    if not isinstance(function, FunctionType):
+        return bound
+    stub = function if hasattr(function, "__srcjit__") else jit(function)
+    return MethodType(stub, bound.__self__) if isinstance(bound, MethodType) else stub
 
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -177,18 +193,3 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     ):
         return Module.__call__(self, *args, **kwargs)
     return self.forward(*args, **kwargs)
-
-
-# ── Copies ──────────────────────────────────────────────────────────────────────────
-
-
-def _deepcopy(self: Any, memo: dict[int, Any]) -> Module:
-    return _rebuild(copy.deepcopy(self._srcjit_original, memo), self._srcjit_options)
-
-
-def _copy(self: Any) -> Module:
-    return _rebuild(copy.copy(self._srcjit_original), self._srcjit_options)
-
-
-def _reduce(self: Any, protocol: int) -> Any:
-    return _rebuild, (self._srcjit_original, self._srcjit_options)

@@ -376,7 +376,7 @@ def test_what_cannot_be_compiled(front_end: FrontEnd, warnings):
     class Empty:
         pass
 
-    with pytest.raises(TypeError, match="class `.*Empty`, which has no `__call__`"):
+    with pytest.raises(TypeError, match=r"class `.*Empty`, which has no `__call__`"):
         srcjit.jit(Empty)
     with pytest.raises(ValueError, match="no backend is called 'indctor'"):
         srcjit.jit(generator, backend="indctor")
@@ -412,7 +412,7 @@ def test_inside_modes_and_transforms_python_runs(front_end: FrontEnd, state):
     if state == "vmap":
         assert torch.equal(torch.vmap(sine)(x[None]), x[None].sin())
     elif state == "jvp":
-        primal, tangent = torch.func.jvp(sine, (x,), (x,))
+        _, tangent = torch.func.jvp(sine, (x,), (x,))
         assert torch.allclose(tangent, x.cos())
         with torch.autograd.forward_ad.dual_level():
             dual = torch.autograd.forward_ad.make_dual(x, x)

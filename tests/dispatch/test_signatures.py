@@ -139,7 +139,7 @@ def test_a_changed_default_takes_effect():
 
 
 def test_a_default_is_the_same_object_each_time():
-    def collect(x, seen=[]):  # noqa: B006
+    def collect(x, seen=[]):
         seen.append(x)
         return seen
 
@@ -232,7 +232,7 @@ def test_exceptions_show_the_users_lines_and_columns():
         try:
             function(1, 0)
         except ZeroDivisionError as error:
-            return [f for f in traceback.extract_tb(error.__traceback__)][1:]
+            return list(traceback.extract_tb(error.__traceback__))[1:]
 
     jitted = srcjit.jit(divide)
     (eager,) = frames(divide)
