@@ -137,7 +137,7 @@ def _run_stage(request: Request, stage: str) -> dict[str, Any]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env=_environment(),
             check=False,
         )
         if process.returncode < 0:
@@ -147,6 +147,13 @@ def _run_stage(request: Request, stage: str) -> dict[str, Any]:
             return {"crashed": process.stderr.strip() or "no result", "calls": []}
         recorded: dict[str, Any] = torch.load(output, weights_only=True)
         return recorded
+
+
+def _environment() -> dict[str, str]:
+    """The child imports this very package, and iterates over sets in one order."""
+    package = str(Path(__file__).resolve().parents[1])
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
 
 
 # ── One run, seen from inside ───────────────────────────────────────────────────────

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from srcjit import __version__
 from srcjit.diagnostics import UserError
 from srcjit.options import STAGES, TARGETS, forced
 from srcjit.script import ScriptFailed, loaded, user_code
@@ -59,7 +60,7 @@ def _script_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="srcjit", prog_name="srcjit")
+@click.version_option(__version__, prog_name="srcjit")
 def main() -> None:
     """Compiles PyTorch functions by rewriting their source, and shows what runs."""
 

@@ -128,4 +128,11 @@ def traceback_text(error: BaseException) -> str:
 
 
 def _is_own(filename: str) -> bool:
-    return os.path.abspath(filename).startswith((PACKAGE + os.sep, PASSES + os.sep))
+    """True for files of srcjit, dispatch stubs and emitted modules."""
+    from srcjit import cache
+
+    if filename.startswith("<dispatch stub"):
+        return True
+    folders = (PACKAGE, PASSES, str(cache.directory()))
+    file = os.path.abspath(filename)
+    return file.startswith(tuple(folder + os.sep for folder in folders))

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from srcjit.cli import main
 
 ROOT = Path(__file__).parents[2]
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 SCRIPT = '''\
 """A script with two jitted functions."""
@@ -312,7 +313,7 @@ def test_unknown_stage(script):
 def test_version_and_module():
     result = subprocess.run(
         [sys.executable, "-m", "srcjit", "--version"],
-        capture_output=True, text=True, cwd=ROOT, check=True,
+        capture_output=True, text=True, cwd=ROOT, check=True, env=ENVIRONMENT,
     )  # fmt: skip
     assert result.stdout == "srcjit, version 0.1.0\n"
 
@@ -339,7 +340,7 @@ def test_script_runs_as_python_runs_it(tmp_path, monkeypatch):
     "name", sorted(p.name for p in (ROOT / "examples").glob("*.py"))
 )
 def test_example(name, tmp_path):
-    environment = {**os.environ, "SRCJIT_CACHE_DIR": str(tmp_path / "cache")}
+    environment = {**ENVIRONMENT, "SRCJIT_CACHE_DIR": str(tmp_path / "cache")}
     result = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name)],
         capture_output=True, text=True, cwd=ROOT, env=environment, check=False,
