@@ -23,204 +23,342 @@ A segment that cannot be taken apart in this way is left at torch level, with th
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import fx
 
-
-@dataclass(frozen=True, eq=False)
-class ATenGraph:
-    """A graph of ATen calls without side effects.
-
-    Every node is a `placeholder`, a `get_attr` of an entry of `constants`, a
-    `call_function` of an `OpOverload` (or of `operator` functions on symbolic sizes and of
-    `operator.getitem` on an op with several results), or the `output`, whose only argument
-    is a flat tuple of nodes (None where there is no value: a gradient that is zero).
-    No op writes to memory. `node.meta["val"]` holds the fake value of each node.
-
-    NOTE: random ops stand in eager's order and none is missing, dead or not, so that the
-    generator's state afterwards is eager's.
-
-    Attributes:
-        graph_module: The graph.
-        inputs: The fake (or SymInt, SymFloat, number) for each placeholder, in order.
-        constants: Real tensors by the name of the `get_attr` target.
-    """
-
-    graph_module: fx.GraphModule
-    inputs: tuple[Any, ...]
-    constants: dict[str, torch.Tensor] = field(default_factory=dict)
-
-    @property
-    def placeholders(self) -> list[fx.Node]:
-        """The placeholder nodes in order; one for each entry of `inputs`."""
-        return [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
-
-    @property
-    def results(self) -> tuple[Any, ...]:
-        """The nodes (or None, or numbers) that the graph returns."""
-        output = next(reversed(self.graph_module.graph.nodes))
-        return tuple(output.args[0])
-
-
-@dataclass(frozen=True)
-class View:
-    """How to make one tensor from another one's memory.
-
-    Attributes:
-        size: Size of the view (ints or SymInts).
-        stride: Strides of the view.
-        storage_offset: Offset of the view in its storage, in elements of its dtype.
-        expression: Python text with `{base}` in it, such as `"{base}.transpose(0, 1)"`;
-            None when a size in it is symbolic: then print `torch.as_strided` of the facts
-            above. The text needs only the name `torch`.
-        detached: The view takes no part in differentiation (it was made under `no_grad`):
-            evaluate it under `torch.no_grad()`. A `.detach()` is part of `expression`.
-    """
-
-    size: tuple[Any, ...]
-    stride: tuple[Any, ...]
-    storage_offset: Any
-    expression: str | None
-    detached: bool = False
-
-    def text(self, base: str) -> str:
-        """Returns the Python expression that makes the view of the tensor named `base`."""
-        if self.expression is not None:
-            return self.expression.replace("{base}", base)
-        size = "(" + "".join(f"{s}, " for s in self.size) + ")"
-        stride = "(" + "".join(f"{s}, " for s in self.stride) + ")"
-        return f"torch.as_strided({base}, {size}, {stride}, {self.storage_offset})"
-
-
-@dataclass(frozen=True)
-class Value:
-    """The segment's output is the forward graph's result number `index`, as it is."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class SameAsInput:
-    """The segment's output is its input number `input`: the same Python object."""
-
-    input: int
-
-
-@dataclass(frozen=True)
-class ViewOfInput:
-    """The segment's output is a view of input number `input`, made after the mutations."""
-
-    input: int
-    view: View
-
-
-@dataclass(frozen=True)
-class ViewOfOutput:
-    """The segment's output is a view of the forward graph's result number `index`.
-
-    That result may also be an output by itself (`Value(index)`), or serve as a base only.
-    """
-
-    index: int
-    view: View
-
-
-@dataclass(frozen=True)
-class SameAsOutput:
-    """The segment's output is the same Python object as segment output number `output`.
-
-    `output` is smaller than the position of this plan.
-    """
-
-    output: int
-
-
-@dataclass(frozen=True)
-class Constant:
-    """The segment's output is a Python value that is known now (number, None, dtype …)."""
-
-    value: Any
-
-
-OutputPlan: TypeAlias = (
-    Value | SameAsInput | ViewOfInput | ViewOfOutput | SameAsOutput | Constant
+from .decompositions import decompositions
+from .partition import base_of, find_cut, is_random, is_view
+from .plans import (
+    ATenGraph,
+    Backward,
+    Constant,
+    Functional,
+    Mutation,
+    OutputPlan,
+    SameAsInput,
+    SameAsOutput,
+    SavedInput,
+    SavedOutput,
+    Value,
+    View,
+    ViewOfInput,
+    ViewOfOutput,
 )
+from .program import Segment
+from .record import CannotRecord, Recorder
+from .tracing import Traced, trace
+from .views import strided_facts
+
+__all__ = [
+    "ATenGraph",
+    "Backward",
+    "Constant",
+    "Functional",
+    "Mutation",
+    "OutputPlan",
+    "SameAsInput",
+    "SameAsOutput",
+    "SavedInput",
+    "SavedOutput",
+    "Value",
+    "View",
+    "ViewOfInput",
+    "ViewOfOutput",
+    "functionalize",
+]
+
+aten = torch.ops.aten
 
 
-@dataclass(frozen=True)
-class Mutation:
-    """After the graph ran, forward result `output` is copied into input `input`.
+def functionalize(
+    segment: Segment, table: Mapping[Any, Callable[..., Any]] | None = None
+) -> Functional:
+    """Takes a segment apart into functional ATen graphs and what surrounds them.
 
-    The copy is `input.copy_(result)`, before any view is made for the outputs. A kernel may
-    write into the input's memory itself where no later read of the graph wants the old
-    values; it then calls `torch.autograd.graph.increment_version(input)`.
+    Args:
+        segment: The torch-level graph with its fake inputs.
+        table: Decompositions; those of `passes.decompositions` by default.
+
+    Returns:
+        The graphs and plans; or, where that is not possible without changing what the
+        program does, a `Functional` with `torch_level` set and the reason.
     """
-
-    input: int
-    output: int
-
-
-@dataclass(frozen=True)
-class SavedInput:
-    """The backward graph reads forward input number `index`."""
-
-    index: int
+    try:
+        traced = trace(segment, decompositions() if table is None else table)
+        return _assemble(traced)
+    except CannotRecord as why:
+        return Functional(None, torch_level=True, reason=str(why))
 
 
-@dataclass(frozen=True)
-class SavedOutput:
-    """The backward graph reads forward result number `index`."""
+def _assemble(traced: Traced) -> Functional:
+    graph = traced.recorder.graph
+    replaced = _merge_equal(graph)
 
-    index: int
+    def final(node: Any) -> Any:
+        while node in replaced:
+            node = replaced[node]
+        return node
+
+    traced.results = [final(n) for n in traced.results]
+    traced.gradients = [final(n) for n in traced.gradients]
+    traced.saved_by_eager = {final(n) for n in traced.saved_by_eager}
+    _own_memory(traced)
+    if not traced.tangents:
+        forward = _extract(
+            traced.recorder, traced.placeholders, traced.results, set(graph.nodes)
+        )
+        return Functional(
+            forward,
+            tuple(traced.outputs),
+            tuple(traced.mutations),
+            autocast=traced.autocast,
+        )
+    return _with_backward(traced)
 
 
-@dataclass(frozen=True, eq=False)
-class Backward:
-    """The backward graph of a segment and how it is wired to the forward graph.
+def _with_backward(traced: Traced) -> Functional:
+    graph = traced.recorder.graph
+    gradients = [g for g in traced.gradients if isinstance(g, fx.Node)]
+    results = [r for r in traced.results if isinstance(r, fx.Node)]
+    cut = find_cut(
+        graph, traced.tangents.values(), gradients, results, _must_stay(traced)
+    )
+    late = set(cut.backward)
+    if any(is_random(n) for n in late):
+        raise CannotRecord("its gradient draws random numbers")
+    places = {n: i for i, n in enumerate(traced.placeholders)}
+    all_results = list(traced.results)
+    saved: list[SavedInput | SavedOutput] = []
+    for node in cut.saved:
+        if node in places:
+            saved.append(SavedInput(places[node]))
+        elif node in all_results:
+            saved.append(SavedOutput(all_results.index(node)))
+        else:
+            saved.append(SavedOutput(len(all_results)))
+            all_results.append(node)
+    tangents = tuple(sorted(traced.tangents))
+    forward = _extract(
+        traced.recorder, traced.placeholders, all_results, set(graph.nodes)
+    )
+    inputs = [*cut.saved, *(traced.tangents[t] for t in tangents)]
+    order: dict[fx.Node, int] = {}
+    for gradient in gradients:
+        order.setdefault(gradient, len(order))
+    backward = _extract(traced.recorder, inputs, list(order), late)
+    plain = range(len(traced.results))
+    return Functional(
+        forward,
+        tuple(traced.outputs),
+        tuple(traced.mutations),
+        Backward(
+            graph=backward,
+            saved=tuple(saved),
+            tangents=tangents,
+            gradients=tuple(
+                order[g] if isinstance(g, fx.Node) else None for g in traced.gradients
+            ),
+            depends=_dependence(backward, len(cut.saved)),
+            outputs=len(traced.results),
+            not_differentiable=tuple(
+                i
+                for i in plain
+                if i not in traced.tangents and isinstance(traced.results[i], fx.Node)
+            ),
+        ),
+        autocast=traced.autocast,
+    )
 
-    The placeholders of `graph` are one for each of `saved`, then one for each of `tangents`.
 
-    Attributes:
-        graph: Functional graph from saved values and tangents to gradients.
-        saved: What each leading placeholder is. Tensors among them go through
-            `ctx.save_for_backward`, numbers (symbolic sizes) are attributes of `ctx`.
-        tangents: Forward results that have a tangent, in the order of the placeholders.
-            `graph.inputs` has the strides that the graph expects of it; a tangent that
-            arrives with others is copied to these first (`passes.autograd` emits that).
-        gradients: For each forward input, the index of its gradient among the results of
-            `graph`, or None for an input that gets none. A result may be None as well.
-        outputs: Number of leading forward results that the segment itself needs (outputs,
-            bases and mutations); those behind them exist only to be saved.
-        not_differentiable: Forward results below `outputs` that carry no gradient.
+def _must_stay(traced: Traced) -> set[fx.Node]:
+    """Inputs and results that may be written to before the backward half runs.
+
+    Eager lets the caller write to a tensor that autograd did not save. Nothing may then be
+    computed again from it here; and a write to one that is saved raises, as in eager.
     """
+    kept = {base_of(n) for n in traced.saved_by_eager}
+    exposed = [
+        *traced.placeholders,
+        *(base_of(r) for r in traced.results if isinstance(r, fx.Node)),
+    ]
+    fixed = {n for n in exposed if n not in kept} | traced.mutated
+    for node in traced.recorder.graph.nodes:
+        if is_view(node) and node.args[0] in fixed:
+            fixed.add(node)
+    return fixed
 
-    graph: ATenGraph
-    saved: tuple[SavedInput | SavedOutput, ...]
-    tangents: tuple[int, ...]
-    gradients: tuple[int | None, ...]
-    outputs: int
-    not_differentiable: tuple[int, ...]
+
+def _dependence(graph: ATenGraph, saved: int) -> tuple[tuple[int, ...], ...]:
+    """For each result, the positions of the tangents that it is computed from."""
+    tangents = {n: {i} for i, n in enumerate(graph.placeholders[saved:])}
+    known: dict[fx.Node, set[int]] = {}
+    for node in graph.graph_module.graph.nodes:
+        known[node] = set(tangents.get(node, ())).union(
+            *(known[i] for i in node.all_input_nodes)
+        )
+    return tuple(tuple(sorted(known[r])) for r in graph.results)
 
 
-@dataclass(frozen=True, eq=False)
-class Functional:
-    """A segment as functional graphs and a plan for what is around them.
+def _merge_equal(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """Merges nodes of equal value; returns what replaced what.
 
-    Attributes:
-        forward: The graph. Its placeholders are the segment's, all of them, in order.
-        outputs: A plan for each output of the segment.
-        mutations: Copies into inputs, in order.
-        backward: The backward graph, or None when nothing is differentiated.
-        torch_level: The segment must run as torch-level Python; `forward` is then None.
-        reason: Why, as a lower-case phrase for the log.
+    Calls are equal that are the same and pure; views are equal that show the same elements
+    of the same node in the same way (functionalization makes `x.view(-1).view(4, 4)` often).
     """
+    first: dict[Any, fx.Node] = {}
+    shown: dict[Any, fx.Node] = {}
+    replaced: dict[fx.Node, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.op != "call_function" or is_random(node) or _makes_memory(node):
+            continue
+        same, key = _scattered(node), _key((node.target, node.args, node.kwargs))
+        if same is None:
+            same = first.setdefault(key, node)
+        if (
+            same is node
+            and is_view(node)
+            and isinstance(node.meta["val"], torch.Tensor)
+        ):
+            base = base_of(node)
+            if base.op == "call_function" or base.op == "placeholder":
+                shown.setdefault((base, strided_facts(base.meta["val"])), base)
+                same = shown.setdefault((base, strided_facts(node.meta["val"])), node)
+        if same is not node:
+            first[key] = same
+            node.replace_all_uses_with(same)
+            replaced[node] = same
+            graph.erase_node(node)
+    return replaced
 
-    forward: ATenGraph | None
-    outputs: tuple[OutputPlan, ...] = ()
-    mutations: tuple[Mutation, ...] = ()
-    backward: Backward | None = None
-    torch_level: bool = False
-    reason: str = ""
+
+def _scattered(node: fx.Node) -> fx.Node | None:
+    """Returns `v` for a node that reads back what `slice_scatter(x, v, …)` wrote."""
+    scatter = _SCATTERS.get(node.target)
+    if scatter is None or not node.args or not isinstance(node.args[0], fx.Node):
+        return None
+    written = node.args[0]
+    if written.target is not scatter or written.args[2:] != node.args[1:]:
+        return None
+    value = written.args[1]
+    if not isinstance(value, fx.Node) or written.kwargs or node.kwargs:
+        return None
+    wanted, have = node.meta["val"], value.meta["val"]
+    return value if have.shape == wanted.shape and have.dtype is wanted.dtype else None
+
+
+_SCATTERS: dict[Any, Any] = {
+    aten.slice.Tensor: aten.slice_scatter.default,
+    aten.select.int: aten.select_scatter.default,
+}
+
+
+def _key(value: Any) -> Any:
+    """A hashable form in which 1, 1.0 and True differ."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_key, value))
+    if isinstance(value, dict):
+        return tuple((k, _key(v)) for k, v in value.items())
+    if isinstance(value, (bool, int, float)):
+        return type(value), repr(value)
+    return value
+
+
+def _makes_memory(node: fx.Node) -> bool:
+    """True for calls whose result is not determined by their arguments."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return False
+    return not schema.returns or "empty" in schema.name
+
+
+def _own_memory(traced: Traced) -> None:
+    """Copies a result that would otherwise be an input, or another result, in disguise.
+
+    Functional graphs drop copies (`x.clone()` stays, but a decomposition may answer with its
+    argument, and equal results are merged); as outputs they have to be tensors of their own.
+    """
+    graph = traced.recorder.graph
+    targets = {m.output for m in traced.mutations}
+    owners: set[fx.Node] = set()
+    for position, node in enumerate(traced.results):
+        if not isinstance(node, fx.Node) or not isinstance(
+            node.meta.get("val"), torch.Tensor
+        ):
+            continue
+        base = base_of(node)
+        if position in targets:
+            borrowed = base in traced.mutated
+        else:
+            borrowed = base.op in ("placeholder", "get_attr") or base in owners
+        if borrowed:
+            copy = traced.results[position] = _copied(graph, node)
+            base = base_of(copy)
+        owners.add(base)
+
+
+def _copied(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """Adds a copy of the memory behind `node` and the same view of it."""
+    if is_view(node) and base_of(node).op == "call_function":
+        parent = node.args[0]
+        assert isinstance(parent, fx.Node)
+        args = (_copied(graph, parent), *node.args[1:])
+        copy = graph.call_function(node.target, args, node.kwargs)
+    else:
+        copy = graph.call_function(aten.clone.default, (node,))
+    copy.meta.update(node.meta)
+    return copy
+
+
+def _extract(
+    recorder: Recorder,
+    placeholders: Iterable[fx.Node],
+    results: Iterable[Any],
+    region: set[fx.Node],
+) -> ATenGraph:
+    """Copies what `results` need, and random calls of the region, into a graph of its own."""
+    given = list(placeholders)
+    wanted = _needed(recorder.graph, given, results, region)
+    graph = fx.Graph()
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in given:
+        copy = graph.placeholder(node.name)
+        copy.meta = dict(node.meta)
+        copies[node] = copy
+    constants: dict[str, torch.Tensor] = {}
+    for node in recorder.graph.nodes:
+        if node not in wanted or node in copies:
+            continue
+        copies[node] = graph.node_copy(node, copies.__getitem__)
+        if node.op == "get_attr":
+            constants[str(node.target)] = recorder.constants[str(node.target)]
+    graph.output(
+        tuple(copies.get(r, r) if isinstance(r, fx.Node) else r for r in results)
+    )
+    root = torch.nn.Module()
+    for name, value in constants.items():
+        root.register_buffer(name, value)
+    module = fx.GraphModule(root, graph)
+    return ATenGraph(module, tuple(n.meta["val"] for n in given), constants)
+
+
+def _needed(
+    graph: fx.Graph, given: list[fx.Node], results: Iterable[Any], region: set[fx.Node]
+) -> set[fx.Node]:
+    found: set[fx.Node] = set(given)
+    open_ = [r for r in results if isinstance(r, fx.Node)]
+    open_ += [n for n in graph.nodes if n in region and _has_effect(n)]
+    while open_:
+        node = open_.pop()
+        if node not in found:
+            found.add(node)
+            open_.extend(node.all_input_nodes)
+    return found
+
+
+def _has_effect(node: fx.Node) -> bool:
+    """True for a call that must happen although nothing reads what it gives."""
+    schema = getattr(node.target, "_schema", None)
+    return is_random(node) or (schema is not None and not schema.returns)

@@ -1,0 +1,457 @@
+"""Autograd: the source text that wires a segment's forward and backward graph to autograd.
+
+Before (a `Functional` with a backward graph that saves the input `x` and the result `tanh`):
+
+    forward(x, w) -> (y, tanh)         backward(x, tanh, grad_y) -> (d_x, d_w)
+
+After (`emit_autograd`):
+
+    class Segment0(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            y, tanh = segment_0_forward(x, w)
+            ctx.save_for_backward(x, tanh)
+            ctx.set_materialize_grads(False)
+            return (y,)
+
+        @staticmethod
+        @first_derivative
+        def backward(ctx, grad_y):
+            x, tanh = ctx.saved_tensors
+            if grad_y is None:
+                return None, None
+            if not grad_y.is_contiguous():
+                grad_y = grad_y.contiguous()
+            d_x, d_w = segment_0_backward(x, tanh, grad_y)
+            return d_x, d_w
+
+    def segment_0(x, w):
+        (y,) = Segment0.apply(x, w)
+        return (y, y.t())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from .partition import is_view
+from .plans import (
+    ATenGraph,
+    Backward,
+    Constant,
+    Functional,
+    OutputPlan,
+    SameAsInput,
+    SameAsOutput,
+    SavedInput,
+    Value,
+    ViewOfInput,
+    ViewOfOutput,
+)
+
+IMPORTS = (
+    "import torch",
+    "from srcjit.runtime.autograd import first_derivative",
+)
+"""Imports that the text of `emit_autograd` needs; `emit_segment` needs the first."""
+
+
+def emit_segment(functional: Functional, name: str, forward_name: str) -> str:
+    """Returns the text of the segment function that calls a forward function.
+
+    Args:
+        functional: Without or with a backward graph; the latter is not looked at.
+        name: Name of the function, which takes the graph's placeholders.
+        forward_name: Name of a function of the same arguments that returns the tuple
+            `functional.forward.results`.
+    """
+    forward = _forward(functional)
+    parameters = [n.name for n in forward.placeholders]
+    names = result_names(forward, len(forward.results))
+    lines = [f"def {name}({', '.join(parameters)}):"]
+    call = f"{forward_name}({', '.join(parameters)})"
+    lines += _indented(_guarded_call(functional, names, call), 1)
+    lines += _indented(after_the_call(functional, parameters, names), 1)
+    return "\n".join(lines) + "\n"
+
+
+def emit_autograd(
+    functional: Functional,
+    name: str,
+    *,
+    forward_name: str,
+    backward_name: str,
+    class_name: str,
+) -> str:
+    """Returns the text of an `autograd.Function` and of the segment function that uses it.
+
+    Args:
+        functional: With a backward graph.
+        name: Name of the segment function.
+        forward_name: Name of a function from the placeholders of `functional.forward` to
+            the tuple of its results.
+        backward_name: Name of a function from the placeholders of the backward graph to the
+            tuple of its results.
+        class_name: Name of the class.
+    """
+    forward, backward = _forward(functional), functional.backward
+    if backward is None:
+        raise ValueError(f"{name} has no backward graph")
+    parameters = [n.name for n in forward.placeholders]
+    names = result_names(forward, len(forward.results))
+    ctx = _unused("ctx", [*parameters, *names])
+    tangents = [
+        backward.graph.placeholders[len(backward.saved) + i].name
+        for i in range(len(backward.tangents))
+    ]
+    saved = [n.name for n in backward.graph.placeholders[: len(backward.saved)]]
+    text = [f"class {class_name}(torch.autograd.Function):"]
+    text += _indented(
+        [
+            "@staticmethod",
+            f"def forward({', '.join([ctx, *parameters])}):",
+            *_indented(
+                _forward_lines(backward, forward, forward_name, parameters, names, ctx),
+                1,
+            ),
+            "",
+            "@staticmethod",
+            "@first_derivative",
+            f"def backward({', '.join([ctx, *_tangent_parameters(backward, tangents)])}):",
+            *_indented(
+                _backward_lines(backward, backward_name, saved, tangents, ctx), 1
+            ),
+        ],
+        1,
+    )
+    if len(tangents) > 1:
+        text += [
+            "",
+            "",
+            *emit_partial(backward.graph, f"{backward_name}_partial", tangents),
+        ]
+    plain = names[: backward.outputs]
+    text += ["", "", f"def {name}({', '.join(parameters)}):"]
+    call = f"{class_name}.apply({', '.join(parameters)})"
+    text += _indented(_guarded_call(functional, plain, call), 1)
+    text += _indented(after_the_call(functional, parameters, plain), 1)
+    return "\n".join(text) + "\n"
+
+
+def result_names(graph: ATenGraph, count: int) -> list[str]:
+    """Names for the first `count` results of a graph: the nodes' own, made distinct."""
+    taken = {n.name for n in graph.placeholders}
+    names: list[str] = []
+    for position, result in enumerate(graph.results[:count]):
+        name = result.name if isinstance(result, fx.Node) else f"number_{position}"
+        name = _unused(name, taken)
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def after_the_call(
+    functional: Functional, parameters: Sequence[str], results: Sequence[str]
+) -> list[str]:
+    """Returns the lines behind the call of the graph: mutations, views, the `return`.
+
+    Args:
+        functional: The plans.
+        parameters: Expressions for the inputs.
+        results: Expressions for the forward results.
+    """
+    lines = [
+        f"{parameters[m.input]}{'' if m.counted else '.data'}.copy_({results[m.output]})"
+        for m in functional.mutations
+    ]
+    taken = {*parameters, *results}
+    shared = {p.output for p in functional.outputs if isinstance(p, SameAsOutput)}
+    spelled: list[str] = []
+    for position, plan in enumerate(functional.outputs):
+        text, detached = _output(plan, parameters, results, spelled)
+        if detached or (
+            position in shared and isinstance(plan, ViewOfInput | ViewOfOutput)
+        ):
+            variable = _unused(f"view_{position}", taken)
+            taken.add(variable)
+            if detached:
+                lines.append("with torch.no_grad():")
+            lines.append(f"{'    ' if detached else ''}{variable} = {text}")
+            text = variable
+        spelled.append(text)
+    lines.append(f"return ({''.join(f'{s}, ' for s in spelled).strip()})")
+    return lines
+
+
+def _output(
+    plan: OutputPlan,
+    parameters: Sequence[str],
+    results: Sequence[str],
+    spelled: Sequence[str],
+) -> tuple[str, bool]:
+    """Returns the expression of one output, and whether it is made under `no_grad`."""
+    match plan:
+        case Value(index):
+            return results[index], False
+        case SameAsInput(position):
+            return parameters[position], False
+        case SameAsOutput(position):
+            return spelled[position], False
+        case ViewOfInput(position, view):
+            return view.text(parameters[position]), view.detached
+        case ViewOfOutput(index, view):
+            return view.text(results[index]), view.detached
+        case Constant(value):
+            return literal(value), False
+    raise TypeError(plan)
+
+
+def _guarded_call(functional: Functional, names: Sequence[str], call: str) -> list[str]:
+    line = f"{_targets(names)} = {call}" if names else call
+    if not functional.autocast:
+        return [line]
+    # What autocast would cast is written out in the graph.
+    return ["with torch._C._DisableAutocast():", f"    {line}"]
+
+
+def _forward_lines(
+    backward: Backward,
+    forward: ATenGraph,
+    forward_name: str,
+    parameters: Sequence[str],
+    names: Sequence[str],
+    ctx: str,
+) -> list[str]:
+    lines = [f"{_targets(names)} = {forward_name}({', '.join(parameters)})"]
+    tensors, numbers = [], []
+    for save, value in zip(backward.saved, backward.graph.inputs, strict=False):
+        source = parameters if isinstance(save, SavedInput) else names
+        into = tensors if isinstance(value, torch.Tensor) else numbers
+        into.append(source[save.index])
+    lines.append(f"{ctx}.save_for_backward({', '.join(tensors)})")
+    if numbers:
+        lines.append(f"{ctx}.numbers = ({', '.join(numbers)},)")
+    fixed = [
+        names[i] for i in backward.not_differentiable if _is_tensor(forward.results[i])
+    ]
+    if fixed:
+        lines.append(f"{ctx}.mark_non_differentiable({', '.join(fixed)})")
+    lines.append(f"{ctx}.set_materialize_grads(False)")
+    # A result that is a view here would not let the program write to it later.
+    plain = [
+        f"{name}.detach()" if _is_tensor(result) and is_view(result) else name
+        for name, result in zip(
+            names[: backward.outputs], forward.results, strict=False
+        )
+    ]
+    lines.append(f"return {_targets(plain)}")
+    return lines
+
+
+def _backward_lines(
+    backward: Backward,
+    backward_name: str,
+    saved: Sequence[str],
+    tangents: Sequence[str],
+    ctx: str,
+) -> list[str]:
+    lines = []
+    kinds = [isinstance(v, torch.Tensor) for v in backward.graph.inputs[: len(saved)]]
+    tensors = [n for n, k in zip(saved, kinds, strict=True) if k]
+    numbers = [n for n, k in zip(saved, kinds, strict=True) if not k]
+    if tensors:
+        lines.append(f"{_targets(tensors)} = {ctx}.saved_tensors")
+    if numbers:
+        lines.append(f"{_targets(numbers)} = {ctx}.numbers")
+    results = [f"d_{i}" for i in range(len(backward.graph.results))]
+    returned = _gradients(backward, results)
+    arguments = ", ".join([*saved, *tangents])
+    if len(tangents) == 1:
+        lines.append(f"if {tangents[0]} is None:")
+        lines.append(f"    return {', '.join('None' for _ in backward.gradients)}")
+    else:
+        lines.append(f"if {' or '.join(f'{t} is None' for t in tangents)}:")
+        call = f"{backward_name}_partial({arguments})"
+        lines.append(f"    {_targets(results)} = {call}" if results else "    pass")
+        lines.append(f"    return {returned}")
+    for name, value in zip(tangents, backward.graph.inputs[len(saved) :], strict=True):
+        lines += _laid_out(name, value)
+    if results:
+        lines.append(f"{_targets(results)} = {backward_name}({arguments})")
+    lines.append(f"return {returned}")
+    return lines
+
+
+def _gradients(backward: Backward, results: Sequence[str]) -> str:
+    return ", ".join("None" if g is None else results[g] for g in backward.gradients)
+
+
+def _laid_out(name: str, like: torch.Tensor) -> list[str]:
+    """Lines that give the tangent `name` the strides that the graph was made for."""
+    if like.is_contiguous():
+        return [f"if not {name}.is_contiguous():", f"    {name} = {name}.contiguous()"]
+    order = sorted(range(like.dim()), key=lambda d: (-like.stride(d), d))
+    back = tuple(order.index(d) for d in range(like.dim()))
+    dense = f"{name}.permute({tuple(order)})"
+    return [
+        f"if not {dense}.is_contiguous():",
+        f"    {name} = {dense}.contiguous().permute({back})",
+    ]
+
+
+def _tangent_parameters(backward: Backward, tangents: Sequence[str]) -> list[str]:
+    names = dict(zip(backward.tangents, tangents, strict=True))
+    return [names.get(i, f"_{i}") for i in range(backward.outputs)]
+
+
+def emit_partial(graph: ATenGraph, name: str, tangents: Sequence[str]) -> list[str]:
+    """Returns a function like the backward graph that takes None for absent tangents.
+
+    A tangent is absent when the program did not use that output. Zeros in its place would
+    be wrong where a derivative is infinite (0 · inf is NaN), so what depends only on absent
+    tangents is absent as well. It is run call by call: this is the rare path.
+    """
+    nodes = list(graph.graph_module.graph.nodes)
+    parameters = [n.name for n in graph.placeholders]
+    absent = {n for n in nodes if n.op == "placeholder" and n.name in set(tangents)}
+    lines = []
+    for node in nodes:
+        if node.op == "get_attr":
+            constant = literal(graph.constants[str(node.target)])
+            lines.append(f"{node.name} = {constant}")
+        if node.op != "call_function":
+            continue
+        call = spell_call(node)
+        doubtful = [i for i in node.all_input_nodes if i in absent]
+        if not doubtful:
+            lines.append(f"{node.name} = {call}")
+            continue
+        absent.add(node)
+        lines += _absent_lines(node, call, doubtful)
+    returned = "".join(f"{r.name}, " for r in graph.results)
+    body = [*lines, f"return ({returned.strip()})"]
+    return [f"def {name}({', '.join(parameters)}):", *_indented(body, 1)]
+
+
+def _absent_lines(node: fx.Node, call: str, doubtful: list[fx.Node]) -> list[str]:
+    name = node.name
+    if len(doubtful) == 1:
+        return [f"{name} = None if {doubtful[0].name} is None else {call}"]
+    if node.target is torch.ops.aten.add.Tensor and _plain_sum(node):
+        a, b = (i.name for i in doubtful)
+        return [f"{name} = {a} if {b} is None else {b} if {a} is None else {call}"]
+    none = " and ".join(f"{d.name} is None" for d in doubtful)
+    lines = [f"if {none}:", f"    {name} = None", "else:"]
+    for operand in doubtful:
+        value = operand.meta["val"]
+        sizes = (
+            f"{tuple(value.size())}, dtype={value.dtype}, device={str(value.device)!r}"
+        )
+        lines.append(f"    if {operand.name} is None:")
+        lines.append(f"        {operand.name} = torch.zeros({sizes})")
+    return [*lines, f"    {name} = {call}"]
+
+
+def _plain_sum(node: fx.Node) -> bool:
+    if len(node.args) != 2 or node.kwargs:
+        return False
+    result = node.meta["val"]
+    return all(
+        isinstance(a, fx.Node)
+        and a.meta["val"].size() == result.size()
+        and a.meta["val"].dtype is result.dtype
+        for a in node.args
+    )
+
+
+def spell_call(node: fx.Node) -> str:
+    """Returns the Python text of a call node, `torch.ops.aten.mul.Tensor(x, 2)`."""
+    arguments = [literal(a) for a in node.args]
+    arguments += [f"{k}={literal(v)}" for k, v in node.kwargs.items()]
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        function = f"torch.ops.{target.namespace}.{target._schema.name.split('::')[1]}"
+        return f"{function}.{target._overloadname}({', '.join(arguments)})"
+    if target.__name__ == "getitem":
+        return f"{arguments[0]}[{arguments[1]}]"
+    symbol = _SYMBOLS.get(target.__name__)
+    if symbol and len(arguments) == 2:
+        return f"({arguments[0]} {symbol} {arguments[1]})"
+    return f"{target.__name__}({', '.join(arguments)})"
+
+
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "pow": "**",
+    "floordiv": "//",
+    "truediv": "/",
+    "mod": "%",
+}
+
+
+def literal(value: Any) -> str:
+    """Returns Python text for a value in a graph or plan.
+
+    Raises:
+        TypeError: For an object that text cannot spell.
+    """
+    if isinstance(value, fx.Node):
+        return value.name
+    if value is None or value is Ellipsis or isinstance(value, (bool, int, str)):
+        return repr(value)
+    if isinstance(value, float):
+        finite = value == value and value not in (float("inf"), float("-inf"))
+        return repr(value) if finite else f"float({str(value)!r})"
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return str(value)
+    if isinstance(value, slice):
+        return f"slice({literal(value.start)}, {literal(value.stop)}, {literal(value.step)})"
+    if isinstance(value, torch.Size):
+        return f"torch.Size({literal(tuple(value))})"
+    if isinstance(value, (list, tuple)):
+        inside = ", ".join(map(literal, value))
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, torch.Tensor):
+        data = literal(value.tolist())
+        return (
+            f"torch.tensor({data}, dtype={value.dtype}, device={str(value.device)!r})"
+        )
+    raise TypeError(f"no text for {type(value).__name__}")
+
+
+def _forward(functional: Functional) -> ATenGraph:
+    if functional.forward is None:
+        raise ValueError(f"not functional: {functional.reason}")
+    return functional.forward
+
+
+def _is_tensor(node: Any) -> bool:
+    return isinstance(node, fx.Node) and isinstance(node.meta["val"], torch.Tensor)
+
+
+def _targets(names: Sequence[str]) -> str:
+    return f"({names[0]},)" if len(names) == 1 else ", ".join(names) or "()"
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    taken, candidate, number = set(taken), name, 0
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}_{number}"
+    return candidate
+
+
+def _indented(lines: Iterable[str], depth: int) -> list[str]:
+    return ["    " * depth + line if line else "" for line in lines]

@@ -1,0 +1,202 @@
+"""Decompositions: ATen ops that are traced as what they are made of.
+
+Before:
+
+    aten._softmax.default(x, 1, False)
+
+After:
+
+    m = aten.amax.default(x, [1], True)
+    e = aten.exp.default(aten.sub.Tensor(x, m))
+    aten.div.Tensor(e, aten.sum.dim_IntList(e, [1], True))
+
+The rules are PyTorch's own (`torch._decomp`); this module chooses among them. An op is left
+alone when
+
+- it has a loop form of its own (arithmetic, activations, plain reductions, views);
+- it runs as one library call (matrix products, convolutions, attention, sorts, pooling);
+- it draws random numbers: the stream has to be eager's;
+- its decomposition rounds in other places than eager's kernel does. The chosen ones cast
+  bf16 and f16 to f32 first and round once, as the kernels do.
+
+    >>> table = decompositions()
+    >>> torch.ops.aten._softmax.default in table
+    True
+    >>> torch.ops.aten.native_dropout.default in table
+    False
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import torch
+
+aten = torch.ops.aten
+
+Decomposition: TypeAlias = Callable[..., Any]
+
+NORMALIZATIONS = """
+_softmax _log_softmax _softmax_backward_data _log_softmax_backward_data _safe_softmax
+native_layer_norm native_layer_norm_backward native_group_norm native_group_norm_backward
+_fused_rms_norm _fused_rms_norm_backward
+native_batch_norm native_batch_norm_backward _native_batch_norm_legit
+_native_batch_norm_legit.no_stats
+_native_batch_norm_legit_functional _native_batch_norm_legit_no_training
+_batch_norm_with_update_functional _batch_norm_no_update batch_norm_backward
+cudnn_batch_norm cudnn_batch_norm_backward _weight_norm_interface
+""".split()
+
+LOSSES = """
+nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward
+mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
+binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
+soft_margin_loss soft_margin_loss_backward
+""".split()
+
+ACTIVATION_GRADIENTS = """
+threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward elu_backward
+hardswish_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward mish_backward
+softplus_backward log_sigmoid_forward log_sigmoid_backward glu glu_backward _prelu_kernel
+_prelu_kernel_backward rrelu_with_noise_backward logit_backward native_dropout_backward
+""".split()
+
+VIEW_GRADIENTS = """
+select_backward slice_backward diagonal_backward unfold_backward
+""".split()
+
+ARITHMETIC = """
+addcmul addcdiv lerp.Scalar lerp.Tensor rsub.Scalar rsub.Tensor logsumexp linalg_vector_norm
+stack masked_fill.Scalar masked_fill.Tensor tril triu unbind.int split.Tensor
+nan_to_num count_nonzero xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other
+std.correction std_mean.correction frac sinc aminmax _unsafe_index.Tensor repeat
+logaddexp logaddexp2 _reshape_alias lift_fresh detach _unsafe_view
+zeros_like zeros ones ones_like new_zeros new_ones new_full zero fill.Scalar fill.Tensor
+""".split()
+
+CHOSEN = NORMALIZATIONS + LOSSES + ACTIVATION_GRADIENTS + VIEW_GRADIENTS + ARITHMETIC
+"""Names of the ops that PyTorch's table decomposes here (`.default` where none is given)."""
+
+OWN: dict[Any, Decomposition] = {}
+"""Rules written here, for what PyTorch's table does in another way or not at all."""
+
+
+def _rule(op: Any) -> Callable[[Decomposition], Decomposition]:
+    """Registers a decomposition for `op`."""
+
+    def register(function: Decomposition) -> Decomposition:
+        OWN[op] = function
+        return function
+
+    return register
+
+
+@_rule(aten.split_with_sizes.default)
+def _split_with_sizes(x: torch.Tensor, sizes: list[int], dim: int = 0) -> list[Any]:
+    """Slices, which have a simple index map (PyTorch's rule gives `as_strided`)."""
+    pieces, start = [], 0
+    for size in sizes:
+        pieces.append(aten.slice.Tensor(x, dim, start, start + size))
+        start = start + size
+    return pieces
+
+
+@_rule(aten.detach.default)
+def _detach(x: torch.Tensor) -> torch.Tensor:
+    return aten.alias.default(x)
+
+
+@_rule(aten.copy.default)
+def _copy(
+    target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
+) -> torch.Tensor:
+    """The value that `target.copy_(source)` leaves in `target`."""
+    if source.dtype is not target.dtype or source.device != target.device:
+        source = aten._to_copy.default(
+            source, dtype=target.dtype, device=target.device, non_blocking=non_blocking
+        )
+    if source.shape != target.shape:
+        source = aten.expand.default(source, target.shape)
+    return source
+
+
+@_rule(aten.elu_backward.default)
+def _elu_backward(
+    grad: torch.Tensor,
+    alpha: float,
+    scale: float,
+    input_scale: float,
+    is_result: bool,
+    self_or_result: torch.Tensor,
+) -> torch.Tensor:
+    """D elu: `scale` where positive, else `input_scale * (result + scale * alpha)`."""
+    work, low = _opmath(grad.dtype), grad.dtype
+    grad, y = grad.to(work), self_or_result.to(work)
+    if is_result:
+        negative = grad * input_scale * (y + alpha * scale)
+    else:
+        negative = grad * (input_scale * alpha * scale) * torch.exp(y * input_scale)
+    return torch.where(y <= 0, negative, grad * scale).to(low)
+
+
+@_rule(aten.mean.default)
+def _mean_all(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return _mean(x, [], False, dtype=dtype)
+
+
+@_rule(aten.mean.dim)
+def _mean(
+    x: torch.Tensor,
+    dim: list[int] | None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Sum over count. CPU rounds the sum to the result's dtype, CUDA only the quotient."""
+    result = dtype or x.dtype
+    if result.is_complex:
+        return NotImplemented
+    dims = list(range(x.dim())) if not dim else [d % max(x.dim(), 1) for d in dim]
+    count: Any = 1
+    for d in dims if x.dim() else ():
+        count = count * x.shape[d]
+    rounded = result if x.device.type == "cpu" else _opmath(result)
+    total = aten.sum.dim_IntList(x, dims, keepdim, dtype=rounded)
+    mean = total / count
+    return mean if rounded is result else mean.to(result)
+
+
+@_rule(aten.var.correction)
+def _var(
+    x: torch.Tensor,
+    dim: list[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> torch.Tensor:
+    return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
+
+
+def _opmath(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which PyTorch's kernels compute on tensors of `dtype`."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+@functools.cache
+def decompositions() -> dict[Any, Decomposition]:
+    """Returns the table: op overload -> function that computes it with simpler ops.
+
+    A function may return NotImplemented: then the op stays.
+    """
+    import torch._decomp as pytorch
+
+    table: dict[Any, Decomposition] = {}
+    for name in CHOSEN:
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(aten, packet, None), overload or "default", None)
+        if op is not None and op in pytorch.decomposition_table:
+            table[op] = pytorch.decomposition_table[op]
+    table.update(OWN)
+    return table

@@ -1,0 +1,481 @@
+"""Tracing a segment: from torch-level calls to one joint ATen graph and the output plans.
+
+Before (torch level, `w` requires grad):         After (the joint graph, not yet cut):
+
+    def segment_0(x, w):                             def joint(x, w, grad_y):
+        y = torch.tanh(x * w)                            y = tanh(mul(x, w))
+        return y, y.t()                                  d = mul(grad_y, sub(1, mul(y, y)))
+                                                         return (y,), (None, mul(d, x))
+
+                                                     Value(0), ViewOfOutput(0, "{base}.t()")
+
+Autograd runs on top of functionalization, so the rules of eager mode (what a view is, what a
+write to a saved tensor means, which output requires grad) are eager's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from .plans import (
+    Constant,
+    Mutation,
+    OutputPlan,
+    SameAsInput,
+    SameAsOutput,
+    Value,
+    View,
+    ViewOfInput,
+    ViewOfOutput,
+)
+from .program import Segment
+from .record import (
+    NUMBER_TYPES,
+    CannotRecord,
+    Recorder,
+    functionalization,
+    no_functionalization,
+    unwrap,
+)
+from .views import chain, evaluate, strided_facts
+
+aten = torch.ops.aten
+
+CHANGES_THE_TENSOR = frozenset(
+    """
+    resize_ resize_as_ set_ requires_grad_ retain_grad register_hook detach_ rename_
+    share_memory_ backward register_post_accumulate_grad_hook
+    """.split()
+)
+"""Methods that change a tensor's metadata or its part in autograd."""
+
+
+@dataclass
+class Traced:
+    """What tracing found. Indices into `results` are those of the forward graph.
+
+    Attributes:
+        recorder: Holds the joint graph.
+        placeholders: A node for each input of the segment.
+        results: Nodes (or numbers) that the forward half must give.
+        outputs: A plan for each output of the segment.
+        mutations: Copies into inputs.
+        tangents: Forward result -> placeholder of its tangent.
+        gradients: For each input its gradient's node, or None; empty without a backward.
+        saved_by_eager: Nodes whose values eager's autograd keeps for the backward.
+        mutated: Placeholders of inputs that the segment writes to.
+        autocast: Autocast was on.
+    """
+
+    recorder: Recorder
+    placeholders: list[fx.Node]
+    results: list[Any] = field(default_factory=list)
+    outputs: list[OutputPlan] = field(default_factory=list)
+    mutations: list[Mutation] = field(default_factory=list)
+    tangents: dict[int, fx.Node] = field(default_factory=dict)
+    gradients: list[Any] = field(default_factory=list)
+    saved_by_eager: set[fx.Node] = field(default_factory=set)
+    mutated: set[fx.Node] = field(default_factory=set)
+    autocast: bool = False
+
+
+def trace(segment: Segment, table: Mapping[Any, Callable[..., Any]]) -> Traced:
+    """Runs `segment` on fakes and records what it does.
+
+    Raises:
+        CannotRecord: When it has no functional form; the message says why.
+    """
+    return _Tracing(segment, table).run()
+
+
+class _Tracing:
+    """The state of one call of `trace`."""
+
+    def __init__(
+        self, segment: Segment, table: Mapping[Any, Callable[..., Any]]
+    ) -> None:
+        self.segment = segment
+        self.mode = _fake_mode(segment)
+        self.recorder = Recorder(self.mode, table)
+        self.nodes = [
+            n for n in segment.graph_module.graph.nodes if n.op == "placeholder"
+        ]
+        self.traced = Traced(self.recorder, [])
+        self.values: dict[fx.Node, Any] = {}
+        self.inputs: list[Any] = []
+        self.versions: list[tuple[torch.Tensor, int]] = []
+        self.uncounted: dict[int, int] = {}
+        self.results: list[Any] = []
+        """Functional tensors and numbers behind `traced.results`."""
+
+    # -- the run -------------------------------------------------------------------------
+
+    def run(self) -> Traced:
+        segment = self.segment
+        with ExitStack() as stack:
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(self.mode)
+            fresh = [_fresh(value) for value in segment.inputs]
+            if _needs_python_rules(segment.graph_module.graph, fresh):
+                stack.enter_context(enable_python_dispatcher())
+            stack.enter_context(_without_autocast_cache())
+            stack.enter_context(torch.set_grad_enabled(segment.grad_enabled))
+            stack.enter_context(self.recorder)
+            stack.enter_context(functionalization())
+            self._open(fresh)
+            state = _global_state()
+            self.traced.autocast = any(on for on, _ in state[1:])
+            with torch.autograd.graph.saved_tensors_hooks(self._save, self._load):
+                self._interpret()
+            if _global_state() != state:
+                raise CannotRecord("it leaves grad mode or autocast changed")
+            self._find_mutations()
+            self._plan_outputs()
+            self.traced.results = [self._result_node(r) for r in self.results]
+            self._differentiate()
+        return self.traced
+
+    def _open(self, fresh: list[Any]) -> None:
+        for node, original, value in zip(
+            self.nodes, self.segment.inputs, fresh, strict=True
+        ):
+            if isinstance(value, (bool, int, float)) and node.users:
+                raise CannotRecord(f"the number `{node.name}` has no symbol")
+            placeholder = self.recorder.placeholder(node.name, value)
+            self.traced.placeholders.append(placeholder)
+            if isinstance(value, torch.Tensor):
+                value = torch._to_functional_tensor(value)
+                if original.requires_grad:
+                    value.requires_grad_(True)
+            self.inputs.append(value)
+            self.values[node] = value
+
+    def _interpret(self) -> None:
+        module = self.segment.graph_module
+        for node in module.graph.nodes:
+            if node.op in ("placeholder", "output"):
+                continue
+            called = getattr(node.target, "__name__", node.target)
+            if called in CHANGES_THE_TENSOR:
+                raise CannotRecord(f"`{called}` changes a tensor itself")
+            self.recorder.here = node.name
+            before = self._versions() if "_norm" in str(called) else []
+            try:
+                self.values[node] = self._run_node(module, node)
+            except CannotRecord:
+                raise
+            except Exception as error:
+                what = " ".join(str(error).split())[:200]
+                raise CannotRecord(
+                    f"`{node.name}` raised {type(error).__name__} on fakes: {what}"
+                ) from error
+            for position, version in before:
+                # Eager's kernels of batch norm write without counting it.
+                counted = self.inputs[position]._version - version
+                self.uncounted[position] = self.uncounted.get(position, 0) + counted
+            self._name_after(node)
+        self.recorder.here = None
+
+    def _name_after(self, node: fx.Node) -> None:
+        """Gives what was recorded for the result of `node` its name."""
+        value = self.values[node]
+        if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
+            made = self.recorder.known(torch._from_functional_tensor(value))
+            if made is not None and made.meta.get("segment_node") == node.name:
+                made._rename(node.name)
+
+    def _versions(self) -> list[tuple[int, int]]:
+        return [
+            (position, value._version)
+            for position, value in enumerate(self.inputs)
+            if isinstance(value, torch.Tensor)
+        ]
+
+    def _run_node(self, module: fx.GraphModule, node: fx.Node) -> Any:
+        if node.op == "get_attr":
+            value: Any = module
+            for part in str(node.target).split("."):
+                value = getattr(value, part)
+            return value
+        args = fx.map_arg(node.args, self.values.__getitem__)
+        kwargs = fx.map_arg(node.kwargs, self.values.__getitem__)
+        if node.op == "call_function":
+            return node.target(*args, **kwargs)
+        if node.op == "call_method":
+            return getattr(args[0], node.target)(*args[1:], **kwargs)
+        raise CannotRecord(f"a node of kind {node.op}")
+
+    # NOTE: hooks turn autograd's own check of versions off, so it is made here.
+    def _save(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
+        self.versions.append((tensor, tensor._version))
+        return tensor, tensor._version
+
+    def _load(self, saved: tuple[torch.Tensor, int]) -> torch.Tensor:
+        tensor, version = saved
+        if tensor._version != version:
+            raise CannotRecord("a value that a gradient needs is modified in place")
+        return tensor
+
+    # -- effects and outputs -------------------------------------------------------------
+
+    def _find_mutations(self) -> None:
+        memory: dict[int, int] = {}
+        for value in self.segment.inputs:
+            if isinstance(value, torch.Tensor):
+                key = _storage(value)
+                memory[key] = memory.get(key, 0) + 1
+        for position, (original, value) in enumerate(
+            zip(self.segment.inputs, self.inputs, strict=True)
+        ):
+            if not isinstance(value, torch.Tensor):
+                continue
+            if torch._functionalize_has_metadata_mutation(
+                value
+            ) or torch._functionalize_was_storage_changed(value):
+                raise CannotRecord("an input's size or memory is changed")
+            if not torch._functionalize_has_data_mutation(value):
+                continue
+            if memory[_storage(original)] > 1:
+                raise CannotRecord(
+                    "it writes to an input that shares memory with another"
+                )
+            if value.requires_grad and self.segment.grad_enabled:
+                raise CannotRecord("it writes to an input that requires grad")
+            self.traced.mutated.add(self.traced.placeholders[position])
+            counted = value._version - self.uncounted.get(position, 0)
+            self.traced.mutations.append(Mutation(position, -1, counted > 0))
+
+    def _plan_outputs(self) -> None:
+        output = next(reversed(self.segment.graph_module.graph.nodes))
+        wanted = output.args[0]
+        nodes = list(wanted) if isinstance(wanted, (tuple, list)) else [wanted]
+        values = [self.values[n] if isinstance(n, fx.Node) else n for n in nodes]
+        bases = self._bases(values)
+        seen: dict[int, int] = {}
+        for position, (node, value) in enumerate(zip(nodes, values, strict=True)):
+            self.traced.outputs.append(self._plan(node, value, seen, bases))
+            if isinstance(value, torch.Tensor):
+                seen.setdefault(id(value), position)
+        self.traced.mutations = [
+            Mutation(m.input, self._result(self.inputs[m.input]), m.counted)
+            for m in self.traced.mutations
+        ]
+
+    def _plan(
+        self, node: Any, value: Any, seen: dict[int, int], bases: dict[int, Any]
+    ) -> OutputPlan:
+        if isinstance(value, NUMBER_TYPES):
+            return Value(self._result(value))
+        if not isinstance(value, torch.Tensor):
+            if isinstance(value, (tuple, list, dict)):
+                raise CannotRecord("an output is a collection")
+            return Constant(value)
+        for position, given in enumerate(self.inputs):
+            if given is value:
+                return SameAsInput(position)
+        if id(value) in seen:
+            return SameAsOutput(seen[id(value)])
+        if not torch._is_functional_tensor(value):
+            raise CannotRecord("an output was made outside of the recorded calls")
+        for position, given in enumerate(self.inputs):
+            if isinstance(given, torch.Tensor) and _storage(given) == _storage(value):
+                return ViewOfInput(position, self._view(node, value, given))
+        base = bases.get(_storage(value), value)
+        if base is value:
+            return Value(self._result(value))
+        return ViewOfOutput(self._result(base), self._view(node, value, base))
+
+    def _bases(self, values: list[Any]) -> dict[int, Any]:
+        """For each storage that outputs show in part or together, the tensor that owns it."""
+        groups: dict[int, list[torch.Tensor]] = {}
+        for value in values:
+            if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
+                group = groups.setdefault(_storage(value), [])
+                if not any(value is known for known in group):
+                    group.append(value)
+        bases: dict[int, Any] = {}
+        for storage, group in groups.items():
+            first = group[0]
+            if len(group) == 1 and not (first.requires_grad and first._is_view()):
+                continue
+            owners = [g for g in group if not g._is_view()]
+            owners.sort(key=lambda g: not g.requires_grad)
+            base = owners[0] if owners else first._base
+            if base is None:
+                raise CannotRecord("outputs share memory that no tensor owns")
+            bases[storage] = base
+        return bases
+
+    def _view(self, node: fx.Node, value: torch.Tensor, base: torch.Tensor) -> View:
+        shown, owner = unwrap(value), unwrap(base)
+        offset = shown.storage_offset() - owner.storage_offset()
+        size, stride = tuple(shown.size()), tuple(shown.stride())
+        detached = (
+            self.segment.grad_enabled and base.requires_grad and value.grad_fn is None
+        )
+        found = chain(node, lambda n: self.values[n] is base)
+        if found is not None:
+            expression, detaches = found
+            with no_functionalization(), self.recorder.paused():
+                made = evaluate(expression, owner)
+            if strided_facts(made) == strided_facts(shown):
+                return View(size, stride, offset, expression, detached and not detaches)
+        same = shown.dtype is owner.dtype and shown.is_conj() == owner.is_conj()
+        if not same or shown.is_neg() != owner.is_neg():
+            raise CannotRecord("an output shows memory as another dtype")
+        expression = None
+        if all(isinstance(n, int) for n in (*size, *stride, offset)):
+            where = "{base}.storage_offset()" + (f" + {offset}" if offset else "")
+            expression = f"torch.as_strided({{base}}, {size}, {stride}, {where})"
+        return View(size, stride, offset, expression, detached)
+
+    def _result(self, value: Any) -> int:
+        """Returns the index of `value` among the results, adding it if it is new."""
+        for position, known in enumerate(self.results):
+            if known is value:
+                return position
+        self.results.append(value)
+        return len(self.results) - 1
+
+    def _result_node(self, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return self.recorder.node(value)
+        fake = unwrap(value)
+        with no_functionalization():
+            return self.recorder.node(self.recorder.restrided(fake, value.stride()))
+
+    # -- the backward half ---------------------------------------------------------------
+
+    def _differentiate(self) -> None:
+        wanted = [
+            position
+            for position, value in enumerate(self.inputs)
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        ]
+        ends = [
+            position
+            for position, value in enumerate(self.results)
+            if isinstance(value, torch.Tensor) and value.requires_grad
+        ]
+        if not ends or not self.segment.grad_enabled:
+            return
+        if not wanted or any(self.results[p].grad_fn is None for p in ends):
+            raise CannotRecord("it makes a leaf that requires grad")
+        tangents = []
+        for position in ends:
+            tangent = self._tangent(position)
+            tangents.append(torch._to_functional_tensor(tangent))
+        # A backward pass runs outside of the region that its forward pass was in.
+        with torch._C._DisableAutocast():
+            try:
+                gradients = torch.autograd.grad(
+                    [self.results[p] for p in ends],
+                    [self.inputs[p] for p in wanted],
+                    tangents,
+                    allow_unused=True,
+                )
+            except CannotRecord:
+                raise
+            except Exception as error:
+                what = " ".join(str(error).split())[:200]
+                raise CannotRecord(
+                    f"its gradient raised {type(error).__name__} on fakes: {what}"
+                ) from error
+        self.traced.gradients = [None] * len(self.inputs)
+        for position, gradient in zip(wanted, gradients, strict=True):
+            if gradient is not None:
+                node = self._result_node(gradient)
+                self.traced.gradients[position] = node
+        for tensor, _ in self.versions:
+            if torch._is_functional_tensor(tensor):
+                fake = torch._from_functional_tensor(tensor)
+                with self.recorder.paused():
+                    node = self.recorder.known(fake)
+                if node is not None:
+                    self.traced.saved_by_eager.add(node)
+
+    def _tangent(self, position: int) -> torch.Tensor:
+        like = unwrap(self.results[position])
+        with no_functionalization(), self.recorder.paused():
+            tangent = torch.empty_strided(
+                like.size(), like.stride(), dtype=like.dtype, device=like.device
+            )
+        result = self.traced.results[position]
+        node = self.recorder.placeholder(f"grad_{result.name}", tangent)
+        self.traced.tangents[position] = node
+        return tangent
+
+
+def _fake_mode(segment: Segment) -> FakeTensorMode:
+    for value in segment.inputs:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    for value in segment.outputs:
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode()
+
+
+def _fresh(value: Any) -> Any:
+    """A fake like `value` without history; it shows the same storage."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_inference():
+        return torch.empty_strided(
+            value.size(), value.stride(), dtype=value.dtype, device=value.device
+        )
+    return value.detach()
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _global_state() -> tuple[Any, ...]:
+    return (
+        torch.is_grad_enabled(),
+        *(
+            (torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind))
+            for kind in ("cpu", "cuda")
+        ),
+    )
+
+
+@contextmanager
+def _without_autocast_cache() -> Iterator[None]:
+    """The cache would answer with tensors that were never recorded."""
+    before = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(before)
+
+
+def _needs_python_rules(graph: fx.Graph, values: list[Any]) -> bool:
+    """True if PyTorch's Python kernels of composite ops are needed.
+
+    Those in C++ take symbolic sizes for numbers, and hide that batch norm writes to its
+    running statistics. (They are faster, though.)
+    """
+    return any(
+        isinstance(value, NUMBER_TYPES)
+        or (
+            isinstance(value, torch.Tensor)
+            and any(
+                isinstance(n, torch.SymInt) for n in (*value.size(), *value.stride())
+            )
+        )
+        for value in values
+    ) or any(
+        "batch_norm" in name or "instance_norm" in name
+        for name in (str(getattr(n.target, "__name__", n.target)) for n in graph.nodes)
+    )

@@ -1,0 +1,48 @@
+"""What emitted `torch.autograd.Function`s need at run time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a `backward` whose code cannot be differentiated again.
+
+    `torch.autograd.function.once_differentiable` is not enough: where the tangents do not
+    require grad it gives gradients that look constant, although they depend on the inputs,
+    so that a gradient penalty would be lost in silence. Here every gradient that is made
+    under `create_graph=True` raises as soon as something is differentiated through it.
+    """
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *tangents: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return backward(ctx, *tangents)
+        with torch.no_grad():
+            gradients = backward(ctx, *tangents)
+        message = (
+            f"{type(ctx).__name__} is compiled code for first derivatives; to differentiate "
+            "its gradients again, exclude the function from compilation (srcjit.disable)"
+        )
+        given = gradients if isinstance(gradients, tuple) else (gradients,)
+        present = [g for g in given if g is not None and g.is_floating_point()]
+        failing = iter(_failing(message, present))
+        return tuple(
+            next(failing) if g is not None and g.is_floating_point() else g
+            for g in given
+        )
+
+    return checked
+
+
+def _failing(message: str, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Returns the gradients as results of a node that raises `message`."""
+    if not gradients:
+        return []
+    node = torch._C._functions.DelayedError(message.encode(), len(gradients))
+    made = node(*[g.detach().requires_grad_() for g in gradients])
+    return list(made) if isinstance(made, tuple) else [made]
