@@ -91,9 +91,7 @@ def index_expressions(kernel: Kernel) -> list[Expr]:
 
 
 def _drop_single(kernel: Kernel) -> Kernel:
-    single = {
-        a.symbol: ZERO for a in (*kernel.outer, *kernel.inner) if a.size == ONE
-    }
+    single = {a.symbol: ZERO for a in (*kernel.outer, *kernel.inner) if a.size == ONE}
     if not single:
         return kernel
     inner = tuple(a for a in kernel.inner if a.symbol not in single)
@@ -178,6 +176,8 @@ def _rename(kernel: Kernel) -> Kernel:
 def _named(
     axes: tuple[Axis, ...], names: str, stem: str
 ) -> tuple[tuple[Axis, ...], dict[sympy.Symbol, sympy.Symbol]]:
-    chosen = names if len(axes) <= len(names) else [f"{stem}{n}" for n in range(len(axes))]
+    chosen = (
+        names if len(axes) <= len(names) else [f"{stem}{n}" for n in range(len(axes))]
+    )
     table = {a.symbol: symbol(c) for a, c in zip(axes, chosen, strict=False)}
     return tuple(Axis(table[a.symbol], a.size) for a in axes), table

@@ -15,8 +15,10 @@ After:
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 import sympy
 import torch
@@ -69,20 +71,28 @@ class Schedule:
         steps: Kernel launches and extern calls.
         stored: Definitions that kernels put into memory, in order of their launch.
         lowered: The definitions.
+        empty: Definitions without elements, which no kernel writes.
     """
 
     steps: tuple[Launch | Call, ...]
     stored: tuple[Definition, ...]
     lowered: Lowered
-    empty: tuple[Definition, ...] = field(default=())
+    empty: tuple[Definition, ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The kernels in order of their launch."""
+        return tuple(s.kernel for s in self.steps if isinstance(s, Launch))
 
 
 def fuse(
     lowered: Lowered,
     *,
     comments: Comments | None = None,
+    words: Mapping[fx.Node, str] | None = None,
     keep_fp32: bool = False,
     taken: Iterable[str] = (),
+    prefix: str = "",
 ) -> Schedule:
     """Returns the kernels and calls that compute a graph.
 
@@ -90,10 +100,12 @@ def fuse(
         lowered: The definitions.
         comments: User lines for the kernels' labels.
         keep_fp32: Leave low-precision intermediates of a kernel in float32.
+        words: The torch function that each node came from, for names of kernels.
         taken: Names that kernels must not have.
+        prefix: What the names of kernels start with.
     """
     grouped = plan(lowered)
-    namer = _Namer(taken)
+    namer = _Namer({*taken, *(d.name for d in lowered.definitions)})
     steps: list[Launch | Call] = []
     stored: list[Definition] = []
     empty: list[Definition] = []
@@ -108,13 +120,12 @@ def fuse(
             continue
         stored.extend(writes)
         kernel, nodes = _KernelMaker(group, grouped, comments or {}, keep_fp32).make()
-        steps.append(Launch(_renamed(kernel, namer(_kernel_name(nodes))), nodes))
+        name = namer(prefix + _kernel_name(nodes, words or {}))
+        steps.append(Launch(_renamed(kernel, name), nodes))
     return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty))
 
 
 def _renamed(kernel: Kernel, name: str) -> Kernel:
-    from dataclasses import replace
-
     reads, writes = moved_bytes(kernel)
     comment = f"reads {amount(reads)}, writes {amount(writes)}"
     return replace(kernel, name=name, comment=comment)
@@ -133,7 +144,9 @@ def amount(number: sympy.Expr) -> str:
 
 
 class _KernelMaker:
-    def __init__(self, group: Group, grouped: Plan, comments: Comments, keep_fp32: bool) -> None:
+    def __init__(
+        self, group: Group, grouped: Plan, comments: Comments, keep_fp32: bool
+    ) -> None:
         self.group, self.grouped = group, grouped
         self.comments, self.keep_fp32 = comments, keep_fp32
         assert group.frame is not None
@@ -156,7 +169,11 @@ class _KernelMaker:
                 body.append(reduce)
                 self._label(reduce.ref, d)
         for d in order:
-            value = Ref(d.name, d.dtype) if d.kind == REDUCTION else self._finish(trial.member(d))
+            value = (
+                Ref(d.name, d.dtype)
+                if d.kind == REDUCTION
+                else self._finish(trial.member(d))
+            )
             if d.kind == MAP:
                 self._label(value, d)
             if d in self.grouped.stored:
@@ -172,7 +189,9 @@ class _KernelMaker:
         for d in order:
             self._collect(d, nodes)
         kernel = Kernel("", space.outer, space.inner, _ordered(body), self.labels)
-        return check(tidy(kernel)), tuple(sorted(nodes, key=_graph_position))
+        return check(tidy(kernel)), tuple(
+            n for n in self.grouped.lowered.values if n in nodes
+        )
 
     def _collect(self, d: Definition, nodes: dict[fx.Node, None]) -> None:
         """Notes the nodes of a member and of what is inlined into it."""
@@ -183,7 +202,8 @@ class _KernelMaker:
             if d in seen:
                 continue
             seen.add(d)
-            nodes[d.node] = None
+            if d.kind != VIEW:
+                nodes[d.node] = None
             for operand in d.operands:
                 if operand.kind == VIEW or operand in self.grouped.inlined:
                     stack.append(operand)
@@ -253,21 +273,25 @@ def _ordered(body: list[Statement]) -> tuple[Statement, ...]:
     return tuple(ordered)
 
 
-def _graph_position(node: fx.Node) -> int:
-    return node.meta.get("srcjit_position", 0)
+_QUIET = frozenset(
+    "view reshape expand permute transpose t alias _to_copy to full zeros ones clone contiguous "
+    "squeeze unsqueeze getitem float bfloat16 half double type flatten unflatten view_as".split()
+)
+"""Functions that say little about what a kernel computes."""
 
 
-_UNNAMED = ("view", "expand", "permute", "transpose", "t", "alias", "_to_copy", "full", "clone")
-
-
-def _kernel_name(nodes: tuple[fx.Node, ...]) -> str:
-    """`sin_mul_sum`: the operators in order, views and conversions left out."""
-    words: dict[str, None] = {}
+def _kernel_name(nodes: tuple[fx.Node, ...], words: Mapping[fx.Node, str]) -> str:
+    """`sin_mul_sum`: the user's functions in order, views and conversions left out."""
+    loud: dict[str, None] = {}
     quiet: dict[str, None] = {}
     for node in nodes:
-        word = str(node.target).split(".")[1] if "." in str(node.target) else str(node.target)
-        (quiet if word in _UNNAMED or "squeeze" in word else words)[word.strip("_")] = None
-    chosen = list(words) or list(quiet) or ["kernel"]
+        parts = str(node.target).split(".")
+        word = words.get(node) or (parts[1] if len(parts) > 1 else parts[0])
+        word = word.strip("_")
+        if not word.isidentifier():
+            continue
+        (quiet if word in _QUIET else loud)[word] = None
+    chosen = list(loud) or list(quiet) or ["kernel"]
     if len(chosen) > 4:
         chosen = [*chosen[:3], chosen[-1]]
     return "_".join(chosen)
@@ -279,6 +303,13 @@ class _Namer:
 
     def __call__(self, wanted: str) -> str:
         name, number = wanted, 1
+        if (
+            wanted in self.taken
+            or keyword.iskeyword(wanted)
+            or hasattr(builtins, wanted)
+        ):
+            # Most likely the name of the tensor that it computes.
+            name = wanted = f"{wanted}_kernel"
         while name in self.taken:
             number += 1
             name = f"{wanted}_{number}"

@@ -125,7 +125,11 @@ class _Grouping:
         for definition in self.lowered.definitions:
             if definition.kind == EXTERN:
                 self._place_extern(definition)
-            elif definition.computed and definition not in self.inlined and self._live(definition):
+            elif (
+                definition.computed
+                and definition not in self.inlined
+                and self._live(definition)
+            ):
                 self._place(definition)
         stored = dict(self.pinned)
         for group in self.groups:
@@ -246,7 +250,11 @@ class _Grouping:
     def _place(self, d: Definition) -> None:
         for group in self._candidates(d):
             frame = self._joined_frame(d, group)
-            if frame is not None and self._acyclic(d, group) and self._fits(d, group, frame):
+            if (
+                frame is not None
+                and self._acyclic(d, group)
+                and self._fits(d, group, frame)
+            ):
                 break
         else:
             group = self._new(d, _own_frame(d))
@@ -319,7 +327,11 @@ class _Grouping:
         """True if nothing that `d` reads from elsewhere depends on the group."""
         for leaf in self.leaves[d]:
             home = self.home.get(leaf)
-            if home is not None and home is not group and home.before >> group.number & 1:
+            if (
+                home is not None
+                and home is not group
+                and home.before >> group.number & 1
+            ):
                 return False
         return True
 
@@ -338,7 +350,9 @@ class _Grouping:
     def _ordered(self) -> Iterator[Group]:
         """Topological order; among those that can run, the one that comes first in the graph."""
         done = 0
-        left = sorted((g for g in self.groups if g.members or g.extern), key=lambda g: g.position)
+        left = sorted(
+            (g for g in self.groups if g.members or g.extern), key=lambda g: g.position
+        )
         while left:
             ready = next(g for g in left if g.before & ~done == 0)
             done |= 1 << ready.number
@@ -469,11 +483,13 @@ class Trial:
     def load(self, d: Definition, index: Index) -> Value:
         """The value of something that is memory."""
         buffer = memory(d)
-        offset = sum((i * s for i, s in zip(index, buffer.stride, strict=True)), start=0 * d.numel)
+        offset = sum(
+            (i * s for i, s in zip(index, buffer.stride, strict=True)),
+            start=0 * d.numel,
+        )
         return Load(buffer, simplify(offset, self.space.ranges))
 
 
 def memory(d: Definition) -> Buffer:
     """The buffer of a definition that is in memory."""
     return Buffer(d.name, d.dtype, d.device, d.size, d.stride)
-

@@ -31,7 +31,15 @@ Ranges: TypeAlias = Mapping[sympy.Symbol, Expr]
 ZERO = sympy.Integer(0)
 ONE = sympy.Integer(1)
 
-__all__ = ["Index", "Ranges", "contiguous_strides", "flatten", "simplify", "symbol", "unflatten"]
+__all__ = [
+    "Index",
+    "Ranges",
+    "contiguous_strides",
+    "flatten",
+    "simplify",
+    "symbol",
+    "unflatten",
+]
 
 
 def as_expr(value: Any) -> Expr:
@@ -187,7 +195,9 @@ def modulo(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
         return modulo(rest.args[0], divisor, ranges)
     common = _common(rest, divisor)
     if common != ONE:
-        small = modulo(_quotient_all(rest, common), sympy.cancel(divisor / common), ranges)
+        small = modulo(
+            _quotient_all(rest, common), sympy.cancel(divisor / common), ranges
+        )
         return sympy.expand(common * small)
     return Mod(rest, divisor)
 
@@ -214,7 +224,11 @@ def _cancel(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[Expr, Expr]:
     # (128*i + j) // 256 == i // 2 if j < 128.
     terms = sympy.Add.make_args(expr)
     steps = sorted(
-        {abs(int(c)) for t in terms if (c := t.as_coeff_Mul()[0]).is_Integer and abs(c) != 1}
+        {
+            abs(int(c))
+            for t in terms
+            if (c := t.as_coeff_Mul()[0]).is_Integer and abs(c) != 1
+        }
     )
     for step in reversed(steps):
         common = sympy.igcd(step, divisor)
@@ -256,7 +270,9 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
             if len(remainders) != 1:
                 continue
             whole, divisor = remainders[0].args
-            scale = sympy.Mul(*(f for f in sympy.Mul.make_args(term) if f != remainders[0]))
+            scale = sympy.Mul(
+                *(f for f in sympy.Mul.make_args(term) if f != remainders[0])
+            )
             above = floordiv(whole, divisor, ranges)
             partner = sympy.expand(scale * divisor * above)
             # The quotient may itself stand below a remainder: x//d % e is x%(d*e) // d.
@@ -292,5 +308,7 @@ def simplify(expr: Expr, ranges: Ranges) -> Expr:
     """Returns `expr` in a normal form that uses the ranges of its symbols."""
     if expr.is_Atom:
         return expr
-    used = tuple((s, ranges[s]) for s in sorted(expr.free_symbols, key=str) if s in ranges)
+    used = tuple(
+        (s, ranges[s]) for s in sorted(expr.free_symbols, key=str) if s in ranges
+    )
     return _simplify(expr, used)

@@ -48,6 +48,9 @@ class _Lowering:
         self.values: dict[fx.Node, Any] = {}
         self.definitions: list[Definition] = []
         self.notes: dict[str, None] = {}
+        # Names of definitions are names of variables of the host: each node has its own.
+        self.owners = {n.name: n for n in graph.graph_module.graph.nodes}
+        self.used: set[str] = set()
 
     def run(self) -> Lowered:
         for node in self.graph.graph_module.graph.nodes:
@@ -79,7 +82,10 @@ class _Lowering:
         if function is None:
             self.notes[f"{name} has no loop form"] = None
             return None
-        args, kwargs = _resolve(node.args, self.values), _resolve(node.kwargs, self.values)
+        args, kwargs = (
+            _resolve(node.args, self.values),
+            _resolve(node.kwargs, self.values),
+        )
         problem = _unsupported([*_tensors((args, kwargs)), *_outputs(fake)])
         if problem:
             return None
@@ -100,14 +106,18 @@ class _Lowering:
         """A call that the host makes."""
         if isinstance(fake, tuple | list):
             return tuple(
-                self._tensor(node, f, EXTERN, str(k)) if isinstance(f, torch.Tensor) else f
+                self._tensor(node, f, EXTERN, str(k))
+                if isinstance(f, torch.Tensor)
+                else f
                 for k, f in enumerate(fake)
             )
         if isinstance(fake, torch.Tensor):
             return self._tensor(node, fake, EXTERN)
         return _number(node, fake)
 
-    def _tensor(self, node: fx.Node, fake: torch.Tensor, kind: str, part: str = "") -> Definition:
+    def _tensor(
+        self, node: fx.Node, fake: torch.Tensor, kind: str, part: str = ""
+    ) -> Definition:
         strided = fake.layout is torch.strided
         definition = Definition(
             f"{node.name}_{part}" if part else node.name,
@@ -122,6 +132,16 @@ class _Lowering:
         return definition
 
     def _keep(self, definition: Definition) -> None:
+        name = definition.name
+        if self.owners.setdefault(name, definition.node) is not definition.node or (
+            name in self.used
+        ):
+            name = next(
+                n for k in range(1, 10_000) if (n := f"{name}_{k}") not in self.owners
+            )
+            self.owners[name] = definition.node
+        self.used.add(name)
+        object.__setattr__(definition, "name", name)
         object.__setattr__(definition, "position", len(self.definitions))
         self.definitions.append(definition)
 
@@ -185,4 +205,3 @@ def _unsupported(tensors: list[Any]) -> str:
         if not strided:
             return "a layout that is not strided"
     return "several devices" if len(devices) > 1 else ""
-

@@ -27,6 +27,8 @@ def masked(value: Value, mask: Value) -> Value:
 
 
 def _both(first: Value, second: Value) -> Value:
-    if first is second or (isinstance(second, Op) and second.name == "bitwise_and" and first in second.args):
+    if first is second or (
+        isinstance(second, Op) and second.name == "bitwise_and" and first in second.args
+    ):
         return second
     return op("bitwise_and", first, second)

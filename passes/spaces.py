@@ -26,7 +26,16 @@ from functools import cached_property
 
 import sympy
 
-from .indexing import ONE, ZERO, Index, contiguous_strides, flatten, product, simplify, unflatten
+from .indexing import (
+    ONE,
+    ZERO,
+    Index,
+    contiguous_strides,
+    flatten,
+    product,
+    simplify,
+    unflatten,
+)
 from .loops import Axis, Expr, symbol
 
 n = sympy.Integer
@@ -169,7 +178,9 @@ def _split(size: Expr, cuts: list[Expr]) -> list[Expr]:
             inside.append(cut)
     chain: list[Expr] = [ONE]
     # Small cuts first; a cut that does not fit the ones before it is dropped.
-    for cut in sorted(inside, key=lambda c: (len(c.free_symbols), sympy.default_sort_key(c))):
+    for cut in sorted(
+        inside, key=lambda c: (len(c.free_symbols), sympy.default_sort_key(c))
+    ):
         if all(_divides(c, cut) or _divides(cut, c) for c in chain):
             chain.append(cut)
     chain.sort(key=lambda c: sum(_divides(d, c) for d in chain))

@@ -38,12 +38,16 @@ def relu(b: Builder, x: Definition) -> Definition:
 
 def threshold(b: Builder, x: Definition, limit: Any, value: Any) -> Definition:
     def form(v: Value) -> Value:
-        return op("where", op("le", v, number(limit, v.dtype)), number(value, v.dtype), v)
+        return op(
+            "where", op("le", v, number(limit, v.dtype)), number(value, v.dtype), v
+        )
 
     return apply(b, form, x)
 
 
-def threshold_backward(b: Builder, grad: Definition, x: Definition, limit: Any) -> Definition:
+def threshold_backward(
+    b: Builder, grad: Definition, x: Definition, limit: Any
+) -> Definition:
     def form(g: Value, v: Value) -> Value:
         return op("where", op("le", v, number(limit, v.dtype)), like(g, 0), g)
 
@@ -52,7 +56,9 @@ def threshold_backward(b: Builder, grad: Definition, x: Definition, limit: Any) 
 
 def gelu(b: Builder, x: Definition, approximate: str = "none") -> Definition:
     def exact(v: Value) -> Value:
-        return op("mul", _mul(v, 0.5), op("add", like(v, 1.0), op("erf", _mul(v, SQRT1_2))))
+        return op(
+            "mul", _mul(v, 0.5), op("add", like(v, 1.0), op("erf", _mul(v, SQRT1_2)))
+        )
 
     def tanh(v: Value) -> Value:
         cube = op("mul", op("mul", v, v), v)
@@ -78,7 +84,9 @@ def gelu_backward(
         t = op("tanh", inner)
         left = _mul(op("add", one, t), 0.5)
         slope = _mul(op("add", one, _mul(squared, 3.0 * TANH_CUBIC)), SQRT_2_OVER_PI)
-        right = op("mul", _mul(v, 0.5), op("mul", op("sub", one, op("mul", t, t)), slope))
+        right = op(
+            "mul", _mul(v, 0.5), op("mul", op("sub", one, op("mul", t, t)), slope)
+        )
         return op("mul", g, op("add", left, right))
 
     return apply(b, tanh if approximate == "tanh" else exact, grad, x)
@@ -116,7 +124,9 @@ def tanh_backward(b: Builder, grad: Definition, y: Definition) -> Definition:
     return apply(b, form, grad, y)
 
 
-def softplus(b: Builder, x: Definition, beta: Any = 1, threshold: Any = 20) -> Definition:
+def softplus(
+    b: Builder, x: Definition, beta: Any = 1, threshold: Any = 20
+) -> Definition:
     def form(v: Value) -> Value:
         scaled = op("mul", v, number(beta, v.dtype))
         smooth = op("div", op("log1p", op("exp", scaled)), number(beta, v.dtype))
@@ -139,16 +149,24 @@ def softplus_backward(
 
 def leaky_relu(b: Builder, x: Definition, negative_slope: Any = 0.01) -> Definition:
     def form(v: Value) -> Value:
-        return op("where", _positive(v), v, op("mul", v, number(negative_slope, v.dtype)))
+        return op(
+            "where", _positive(v), v, op("mul", v, number(negative_slope, v.dtype))
+        )
 
     return apply(b, form, x)
 
 
 def leaky_relu_backward(
-    b: Builder, grad: Definition, x: Definition, negative_slope: Any, self_is_result: bool
+    b: Builder,
+    grad: Definition,
+    x: Definition,
+    negative_slope: Any,
+    self_is_result: bool,
 ) -> Definition:
     def form(g: Value, v: Value) -> Value:
-        return op("where", _positive(v), g, op("mul", g, number(negative_slope, g.dtype)))
+        return op(
+            "where", _positive(v), g, op("mul", g, number(negative_slope, g.dtype))
+        )
 
     return apply(b, form, grad, x)
 
@@ -163,13 +181,22 @@ def prelu(b: Builder, x: Definition, weight: Definition) -> Definition:
 
 
 def elu(
-    b: Builder, x: Definition, alpha: Any = 1.0, scale: Any = 1.0, input_scale: Any = 1.0
+    b: Builder,
+    x: Definition,
+    alpha: Any = 1.0,
+    scale: Any = 1.0,
+    input_scale: Any = 1.0,
 ) -> Definition:
     def form(v: Value) -> Value:
         negative = op("expm1", op("mul", v, number(input_scale, v.dtype)))
         factor = known_number(alpha) * known_number(scale)
         below = op("mul", negative, like(v, factor))
-        return op("where", op("le", v, like(v, 0.0)), below, op("mul", v, number(scale, v.dtype)))
+        return op(
+            "where",
+            op("le", v, like(v, 0.0)),
+            below,
+            op("mul", v, number(scale, v.dtype)),
+        )
 
     return apply(b, form, x)
 
@@ -261,8 +288,6 @@ def mish(b: Builder, x: Definition) -> Definition:
         return op("mul", v, op("tanh", op("log1p", op("exp", v))))
 
     return apply(b, form, x)
-
-
 
 
 TABLE: dict[str, Callable[..., Any]] = {

@@ -83,10 +83,19 @@ class Builder:
         else:
             stride = contiguous_strides(size)
         return self._add(
-            kind, size, dtype or fake.dtype, fake.device, stride, name, at=at, repeats=repeats
+            kind,
+            size,
+            dtype or fake.dtype,
+            fake.device,
+            stride,
+            name,
+            at=at,
+            repeats=repeats,
         )
 
-    def view(self, source: Definition, index: Callable[[Index], Index], like: Any = None) -> Any:
+    def view(
+        self, source: Definition, index: Callable[[Index], Index], like: Any = None
+    ) -> Any:
         """The elements of `source` under an index map, sharing its memory."""
         return self.map(lambda read, i: read(source, index(i)), like=like, kind=VIEW)
 
@@ -104,7 +113,13 @@ class Builder:
         fake = self.fake[0] if isinstance(self.fake, tuple | list) else self.fake
         folding = Folding(kind, full, reduced, value)
         return self._add(
-            REDUCTION, size, dtype, fake.device, contiguous_strides(size), name, folding=folding
+            REDUCTION,
+            size,
+            dtype,
+            fake.device,
+            contiguous_strides(size),
+            name,
+            folding=folding,
         )
 
     def _add(
@@ -119,7 +134,14 @@ class Builder:
     ) -> Definition:
         base = self.node.name
         made = Definition(
-            f"{base}_{name}" if name else base, kind, size, dtype, device, stride, self.node, **rest
+            f"{base}_{name}" if name else base,
+            kind,
+            size,
+            dtype,
+            device,
+            stride,
+            self.node,
+            **rest,
         )
         self.made.append(made)
         return made
@@ -129,7 +151,8 @@ def broadcast(read: Read, operand: Definition, index: Index) -> Value:
     """Reads `operand` at `index` of a tensor that it is broadcast to."""
     tail = index[len(index) - len(operand.size) :] if operand.size else ()
     return read(
-        operand, tuple(ZERO if s == 1 else i for i, s in zip(tail, operand.size, strict=True))
+        operand,
+        tuple(ZERO if s == 1 else i for i, s in zip(tail, operand.size, strict=True)),
     )
 
 

@@ -42,13 +42,17 @@ def _filled(b: Builder, value: Any) -> Definition:
     return b.map(lambda read, index: cast(number(value, compute_dtype(dtype)), dtype))
 
 
-def arange(b: Builder, start: Any = 0, end: Any = None, step: Any = 1, **_: Any) -> Definition:
+def arange(
+    b: Builder, start: Any = 0, end: Any = None, step: Any = 1, **_: Any
+) -> Definition:
     """`start + step * i`, computed in the output's dtype (integers exactly)."""
     if end is None:
         start = 0
     dtype = b.fake.dtype
     work = compute_dtype(dtype)
-    if not dtype.is_floating_point and all(not isinstance(v, float) for v in (start, step)):
+    if not dtype.is_floating_point and all(
+        not isinstance(v, float) for v in (start, step)
+    ):
         first, stride = expression(start), expression(step)
         return b.map(
             lambda read, i: cast(IndexValue(first + stride * i[0], torch.int64), dtype)
@@ -154,7 +158,9 @@ def cat(b: Builder, tensors: Sequence[Definition], dim: int = 0) -> Definition:
     return b.map(at)
 
 
-def constant_pad(b: Builder, x: Definition, pad: Sequence[Any], value: Any = 0) -> Definition:
+def constant_pad(
+    b: Builder, x: Definition, pad: Sequence[Any], value: Any = 0
+) -> Definition:
     rank = len(x.size)
     before = [ZERO] * rank
     padded = [False] * rank

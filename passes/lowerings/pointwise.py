@@ -29,7 +29,9 @@ Scalar = Callable[..., Value]
 """Computes a value from values of one dtype."""
 
 
-def apply(b: Builder, function: Scalar, *arguments: Any, dtype: torch.dtype | None = None) -> Definition:
+def apply(
+    b: Builder, function: Scalar, *arguments: Any, dtype: torch.dtype | None = None
+) -> Definition:
     """Maps `function` over broadcast arguments converted to `dtype`.
 
     `dtype` is by default the one in which eager computes for the node's output.
@@ -140,7 +142,12 @@ def float_floordiv(u: Value, v: Value) -> Value:
     )
     quotient = op("where", other_sign, op("sub", quotient, one), quotient)
     floor = op("floor", quotient)
-    floor = op("where", op("gt", op("sub", quotient, floor), half), op("add", floor, one), floor)
+    floor = op(
+        "where",
+        op("gt", op("sub", quotient, floor), half),
+        op("add", floor, one),
+        floor,
+    )
     signed_zero = op("copysign", zero, op("div", u, v))
     rounded = op("where", op("ne", quotient, zero), floor, signed_zero)
     return op("where", op("eq", v, zero), op("div", u, v), rounded)
@@ -226,7 +233,9 @@ def sign(b: Builder, x: Definition) -> Definition:
 
     def difference(v: Value) -> Value:
         zero = like(v, 0)
-        return op("sub", cast(op("lt", zero, v), v.dtype), cast(op("lt", v, zero), v.dtype))
+        return op(
+            "sub", cast(op("lt", zero, v), v.dtype), cast(op("lt", v, zero), v.dtype)
+        )
 
     return apply(b, difference, x)
 
@@ -351,7 +360,11 @@ def _promoted(*arguments: Any) -> torch.dtype:
     facts: list[Any] = []
     for argument, fake in zip(arguments, fakes, strict=True):
         if isinstance(argument, Definition):
-            facts.append(torch.empty((1,) * len(argument.size), dtype=argument.dtype, device="meta"))
+            facts.append(
+                torch.empty(
+                    (1,) * len(argument.size), dtype=argument.dtype, device="meta"
+                )
+            )
         elif isinstance(fake, bool | int | float):
             facts.append(fake)
         else:
@@ -371,7 +384,9 @@ def comparison(name: str) -> Callable[..., Definition]:
 
         def at(read: Read, index: Index) -> Value:
             values = [
-                _rounded(a, common) if not isinstance(a, Definition) else element(a, read, index, work)
+                _rounded(a, common)
+                if not isinstance(a, Definition)
+                else element(a, read, index, work)
                 for a in (x, y)
             ]
             return op(name, *values)
@@ -462,7 +477,9 @@ def copy_of(b: Builder, x: Definition, **_: Any) -> Definition:
     return b.map(lambda read, index: cast(read(x, index), b.fake.dtype))
 
 
-def copy_from(b: Builder, x: Definition, source: Any, non_blocking: bool = False) -> Definition:
+def copy_from(
+    b: Builder, x: Definition, source: Any, non_blocking: bool = False
+) -> Definition:
     """The functional `copy`: the elements of `source` in the place of `x`."""
     if isinstance(source, Definition) and source.device != x.device:
         raise NoLoopForm("copy between devices")
@@ -555,7 +572,10 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.bitwise_right_shift": bits("shr"),
     "aten.__lshift__": bits("shl"),
     "aten.__rshift__": bits("shr"),
-    **{f"aten.{name}": comparison(name) for name in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{
+        f"aten.{name}": comparison(name)
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    },
     **{
         f"aten.{name}": unary(name)
         for name in (

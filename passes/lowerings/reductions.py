@@ -28,7 +28,9 @@ def folded(x: Definition, dim: Any) -> Flags:
     return tuple(d in gone for d in range(rank))
 
 
-def widened(b: Builder, result: Definition, reduced: Flags, like_: Any = None) -> Definition:
+def widened(
+    b: Builder, result: Definition, reduced: Flags, like_: Any = None
+) -> Definition:
     """The node's output from a reduction: with `keepdim`'s single dimensions and its dtype."""
     fake = b.fake if like_ is None else like_
     keepdim = len(fake.size()) == len(reduced) and any(reduced)
@@ -72,7 +74,12 @@ def simple(kind: str) -> Callable[..., Definition]:
     """sum and prod over dimensions; integers and bools fold as int64."""
 
     def lowering(
-        b: Builder, x: Definition, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+        b: Builder,
+        x: Definition,
+        dim: Any = None,
+        keepdim: bool = False,
+        *,
+        dtype: Any = None,
     ) -> Definition:
         reduced = folded(x, dim)
         work = compute_dtype(b.fake.dtype)
@@ -82,7 +89,12 @@ def simple(kind: str) -> Callable[..., Definition]:
 
 
 def mean(
-    b: Builder, x: Definition, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    b: Builder,
+    x: Definition,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
 ) -> Definition:
     reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
     total = fold(b, "sum", x, reduced, work, "sum")
@@ -99,7 +111,9 @@ def mean(
 def extreme(kind: str) -> Callable[..., Definition]:
     """amax and amin, and max and min of everything."""
 
-    def lowering(b: Builder, x: Definition, dim: Any = None, keepdim: bool = False) -> Definition:
+    def lowering(
+        b: Builder, x: Definition, dim: Any = None, keepdim: bool = False
+    ) -> Definition:
         reduced = folded(x, dim)
         chosen, work = _extreme_kind(kind, x.dtype)
         return widened(b, fold(b, chosen, x, reduced, work, kind), reduced)
@@ -136,7 +150,9 @@ def _ordered(dtype: torch.dtype) -> torch.dtype:
 
 
 def arg_extreme(kind: str) -> Callable[..., Definition]:
-    def lowering(b: Builder, x: Definition, dim: Any = None, keepdim: bool = False) -> Definition:
+    def lowering(
+        b: Builder, x: Definition, dim: Any = None, keepdim: bool = False
+    ) -> Definition:
         reduced = folded(x, dim)
         work = _ordered(compute_dtype(x.dtype))
         return widened(b, fold(b, kind, x, reduced, work, kind), reduced)
@@ -145,7 +161,9 @@ def arg_extreme(kind: str) -> Callable[..., Definition]:
 
 
 def truth(kind: str) -> Callable[..., Definition]:
-    def lowering(b: Builder, x: Definition, dim: Any = None, keepdim: bool = False) -> Definition:
+    def lowering(
+        b: Builder, x: Definition, dim: Any = None, keepdim: bool = False
+    ) -> Definition:
         reduced = folded(x, dim)
         return widened(b, fold(b, kind, x, reduced, torch.bool, kind), reduced)
 
@@ -195,13 +213,23 @@ def _variance(
 
 
 def variance(
-    b: Builder, x: Definition, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+    b: Builder,
+    x: Definition,
+    dim: Any = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
 ) -> Definition:
     return _finish_variance(b, x, dim, correction, False)
 
 
 def deviation(
-    b: Builder, x: Definition, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+    b: Builder,
+    x: Definition,
+    dim: Any = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
 ) -> Definition:
     return _finish_variance(b, x, dim, correction, True)
 
@@ -220,7 +248,12 @@ def _finish_variance(
 
 
 def variance_mean(
-    b: Builder, x: Definition, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+    b: Builder,
+    x: Definition,
+    dim: Any = None,
+    *,
+    correction: Any = None,
+    keepdim: bool = False,
 ) -> tuple[Definition, Definition]:
     fakes = b.fake
     reduced, total, variance_at, work = _variance(b, x, dim, correction, fakes[0].dtype)
@@ -242,7 +275,13 @@ def variance_mean(
 
 
 def vector_norm(
-    b: Builder, x: Definition, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+    b: Builder,
+    x: Definition,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: Any = None,
 ) -> Definition:
     """The p-norm for p of 0, 1, 2, inf and -inf; others by powers."""
     order = float(known_number(ord))
@@ -255,7 +294,9 @@ def vector_norm(
         if order == 2:
             return op("mul", v, v)
         size = op("abs", v)
-        return size if order == 1 or math.isinf(order) else op("pow", size, like(v, order))
+        return (
+            size if order == 1 or math.isinf(order) else op("pow", size, like(v, order))
+        )
 
     kind = "max" if order == math.inf else "min" if order == -math.inf else "sum"
     total = b.reduction(kind, x.size, reduced, value, work, "norm")
@@ -275,11 +316,15 @@ def vector_norm(
 # ── softmax ───────────────────────────────────────────────────────────────────────────────
 
 
-def softmax(b: Builder, x: Definition, dim: int, half_to_float: bool = False) -> Definition:
+def softmax(
+    b: Builder, x: Definition, dim: int, half_to_float: bool = False
+) -> Definition:
     return _softmax(b, x, dim, logarithm=False)
 
 
-def log_softmax(b: Builder, x: Definition, dim: int, half_to_float: bool = False) -> Definition:
+def log_softmax(
+    b: Builder, x: Definition, dim: int, half_to_float: bool = False
+) -> Definition:
     return _softmax(b, x, dim, logarithm=True)
 
 
@@ -322,7 +367,9 @@ def softmax_backward(
     total = b.reduction("sum", y.size, reduced, product_at, work, "sum")
 
     def at(read: Read, index: Index) -> Value:
-        scaled = op("mul", cast(read(y, index), work), read(total, kept(index, reduced)))
+        scaled = op(
+            "mul", cast(read(y, index), work), read(total, kept(index, reduced))
+        )
         return cast(op("sub", product_at(read, index), scaled), b.fake.dtype)
 
     return b.map(at)
@@ -445,10 +492,21 @@ def group_norm(
     def affine(read: Read, index: Index, value: Value) -> Value:
         if weight is not None:
             value = op("mul", value, cast(read(weight, (index[1],)), work))
-        return value if bias is None else op("add", value, cast(read(bias, (index[1],)), work))
+        return (
+            value
+            if bias is None
+            else op("add", value, cast(read(bias, (index[1],)), work))
+        )
 
     return _normalize(
-        b, full, reduced, lambda read, i: cast(read(x, to_x(i)), work), affine, eps, work, to_full
+        b,
+        full,
+        reduced,
+        lambda read, i: cast(read(x, to_x(i)), work),
+        affine,
+        eps,
+        work,
+        to_full,
     )
 
 
@@ -475,7 +533,9 @@ def batch_norm_inference(
         scale = op("div", Const(1.0, work), op("sqrt", spread))
         if weight is not None:
             scale = op("mul", scale, cast(read(weight, channel), work))
-        value = op("sub", cast(read(x, index), work), cast(read(running_mean, channel), work))
+        value = op(
+            "sub", cast(read(x, index), work), cast(read(running_mean, channel), work)
+        )
         value = op("mul", value, scale)
         if bias is not None:
             value = op("add", value, cast(read(bias, channel), work))

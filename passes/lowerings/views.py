@@ -24,7 +24,9 @@ def _int(value: Any) -> int:
     raise NoLoopForm("a position that is only known at run time")
 
 
-def reshape_index(source: Sequence[Expr], target: Sequence[Expr]) -> Callable[[Index], Index]:
+def reshape_index(
+    source: Sequence[Expr], target: Sequence[Expr]
+) -> Callable[[Index], Index]:
     """The index map of `x.view(target)`.
 
     Dimensions that both shapes share at the front, and single dimensions, keep their index.
@@ -37,8 +39,13 @@ def reshape_index(source: Sequence[Expr], target: Sequence[Expr]) -> Callable[[I
     if wide == [t for t in target_rest if t != ONE]:
 
         def renamed(index: Index) -> Index:
-            digits = iter([i for i, t in zip(index[kept:], target_rest, strict=True) if t != ONE])
-            return (*index[:kept], *(ZERO if s == ONE else next(digits) for s in source_rest))
+            digits = iter(
+                [i for i, t in zip(index[kept:], target_rest, strict=True) if t != ONE]
+            )
+            return (
+                *index[:kept],
+                *(ZERO if s == ONE else next(digits) for s in source_rest),
+            )
 
         return renamed
 
@@ -96,7 +103,9 @@ def unsqueeze(b: Builder, x: Definition, dim: int) -> Definition:
 def squeeze(b: Builder, x: Definition, dim: Any = None) -> Definition:
     rank = len(x.size)
     dims = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
-    gone = {position(d, rank) for d in dims if rank and x.size[position(d, rank)] == ONE}
+    gone = {
+        position(d, rank) for d in dims if rank and x.size[position(d, rank)] == ONE
+    }
 
     def index(i: Index) -> Index:
         digits = iter(i)
@@ -121,7 +130,12 @@ def slice_start(b: Builder, size: Expr, start: Any) -> Expr:
 
 
 def slice_(
-    b: Builder, x: Definition, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+    b: Builder,
+    x: Definition,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
 ) -> Definition:
     at = position(dim, len(x.size))
     first, stride = slice_start(b, x.size[at], start), expression(step)
@@ -145,7 +159,11 @@ def split(b: Builder, x: Definition, size: Any, dim: int = 0) -> tuple[Definitio
     for fake in b.fake:
         offset = first
         parts.append(
-            b.view(x, lambda i, offset=offset: (*i[:at], i[at] + offset, *i[at + 1 :]), like=fake)
+            b.view(
+                x,
+                lambda i, offset=offset: (*i[:at], i[at] + offset, *i[at + 1 :]),
+                like=fake,
+            )
         )
         first = first + as_expr(fake.size(at))
     return tuple(parts)

@@ -71,7 +71,9 @@ BINARY = {
 
 def flat_memory(tensor: torch.Tensor) -> torch.Tensor:
     """All elements from the tensor's first on, in memory order, aliased."""
-    extent = 1 + sum((s - 1) * t for s, t in zip(tensor.size(), tensor.stride(), strict=True))
+    extent = 1 + sum(
+        (s - 1) * t for s, t in zip(tensor.size(), tensor.stride(), strict=True)
+    )
     if tensor.numel() == 0:
         extent = 0
     return torch.as_strided(tensor, (extent,), (1,), tensor.storage_offset())
@@ -163,7 +165,9 @@ class Interpreter:
     def load(self, tensor: Any, index: Any, mask: Any, done: Any) -> torch.Tensor:
         memory, place = flat_memory(tensor), self.index(index)
         if mask is None:
-            assert place.numel() == 0 or (place.min() >= 0 and place.max() < memory.numel())
+            assert place.numel() == 0 or (
+                place.min() >= 0 and place.max() < memory.numel()
+            )
             return memory[place]
         place, inside = torch.broadcast_tensors(place, done[mask])
         live = place[inside]
@@ -196,7 +200,9 @@ class Interpreter:
         shape = self.shape[: len(self.kernel.outer)] if outer else self.shape
         full = [*shape, *(1 for _ in range(self.rank - len(shape)))]
         place = self.index(statement.index).expand(full).reshape(-1)
-        assert place.unique().numel() == place.numel(), "two points store to one element"
+        assert place.unique().numel() == place.numel(), (
+            "two points store to one element"
+        )
         memory[place] = value.expand(full).reshape(-1)
 
 
@@ -224,7 +230,9 @@ def run_schedule(schedule: Schedule, inputs: dict[Any, Any]) -> list[Any]:
         return tuple(int(e.xreplace(symbols)) for e in exprs)
 
     for d in (*schedule.stored, *schedule.empty):
-        by_name[d.name] = torch.empty_strided(size_of(d.size), size_of(d.stride), dtype=d.dtype)
+        by_name[d.name] = torch.empty_strided(
+            size_of(d.size), size_of(d.stride), dtype=d.dtype
+        )
 
     def fetch(node: Any) -> Any:
         """A node's value for an extern call: memory, or a view of memory."""
@@ -250,7 +258,9 @@ def run_schedule(schedule: Schedule, inputs: dict[Any, Any]) -> list[Any]:
                 by_name[lowered_value.name] = result
         else:
             arguments = [
-                by_name[p.name] if hasattr(p, "name") and p.name in by_name else symbols[p]
+                by_name[p.name]
+                if hasattr(p, "name") and p.name in by_name
+                else symbols[p]
                 for p in step.kernel.parameters
             ]
             run_kernel(step.kernel, arguments)

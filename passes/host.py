@@ -1,0 +1,271 @@
+"""The host function: allocations, kernel and extern calls, frees, and the return.
+
+Before (a schedule):
+
+    Call(mm = aten.mm.default(x_t, w)),  Launch(kernel relu: relu[i] = maximum(mm[i], 0.0))
+
+After:
+
+    def segment_0(x, w):
+        mm = torch.mm(x.t(), w)
+        relu = empty_cpu((64, 64), (64, 1), torch.float32)
+        segment_0_kernels.relu(mm, relu)                     # reads 16.4 kB, writes 16.4 kB
+        return (relu,)
+
+Views are made by the host where an extern call or a result needs them, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+
+from .definitions import EXTERN, SOURCE, Definition, Number
+from .fuse import Call, Launch, Schedule
+from .indexing import as_expr
+from .loops import Buffer
+from .plans import ATenGraph
+from .spelling import spell, spell_call, spell_expr
+
+Finish = Callable[[list[str], list[str]], list[str]]
+"""From the texts of inputs and results to the last lines of the function."""
+
+
+def simple_return(_: list[str], results: list[str]) -> list[str]:
+    """Returns the graph's results as a tuple."""
+    inside = f"{results[0]}," if len(results) == 1 else ", ".join(results)
+    return [f"return ({inside})"]
+
+
+@dataclass
+class Constants:
+    """Tensors that the program holds: text where they are small, bound objects otherwise."""
+
+    prefix: str
+    lines: list[str] = field(default_factory=list)
+    bindings: dict[str, Any] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    largest: int = 1024
+
+    def name(self, value: torch.Tensor) -> str:
+        """The module-level name of a constant."""
+        found = self.names.get(id(value))
+        if found is None:
+            found = f"{self.prefix}_constant_{len(self.names)}"
+            self.names[id(value)] = found
+            text = self._text(value)
+            if text is None:
+                self.bindings[found] = value
+            else:
+                self.lines.append(f"{found} = {text}")
+        return found
+
+    def _text(self, value: torch.Tensor) -> str | None:
+        plain = (
+            type(value) is torch.Tensor
+            and not value.requires_grad
+            and not value.is_complex()
+        )
+        if not plain or value.numel() > self.largest or not value.is_contiguous():
+            return None
+        if value.layout is not torch.strided or value.device.type == "meta":
+            return None
+        data = spell(value.tolist(), lambda n: n.name)
+        device = "" if value.device.type == "cpu" else f", device={str(value.device)!r}"
+        return f"torch.tensor({data}, dtype={value.dtype}{device})"
+
+
+def size_symbols(graph: ATenGraph) -> tuple[dict[sympy.Symbol, str], list[str]]:
+    """How the host reaches each size symbol, and lines that bind those that are no input."""
+    symbols: dict[sympy.Symbol, str] = {}
+    lines: list[str] = []
+    for node, value in zip(graph.placeholders, graph.inputs, strict=True):
+        if isinstance(value, torch.SymInt):
+            expr = as_expr(value)
+            if expr.is_Symbol:
+                symbols.setdefault(expr, node.name)
+    for node, value in zip(graph.placeholders, graph.inputs, strict=True):
+        if not isinstance(value, torch.Tensor):
+            continue
+        for part, method in ((value.size(), "size"), (value.stride(), "stride")):
+            for d, number in enumerate(part):
+                expr = as_expr(number)
+                if expr.is_Symbol and expr not in symbols:
+                    symbols[expr] = str(expr)
+                    lines.append(f"{expr} = {node.name}.{method}({d})")
+    return symbols, lines
+
+
+class Host:
+    """Writes the body of one host function."""
+
+    def __init__(
+        self,
+        graph: ATenGraph,
+        schedule: Schedule,
+        calls: Mapping[str, tuple[str, ...]],
+        symbols: dict[sympy.Symbol, str],
+        constants: Constants,
+        comments: Mapping[fx.Node, str],
+    ) -> None:
+        self.graph, self.schedule, self.calls = graph, schedule, calls
+        self.symbols, self.constants, self.comments = symbols, constants, comments
+        self.lowered = schedule.lowered
+        self.lines: list[str] = []
+        self.imports: dict[str, None] = {}
+        self.named: dict[fx.Node, str] = {}
+        self.allocated: set[str] = set()
+        for node, value in self.lowered.values.items():
+            if node.op == "placeholder":
+                self.named[node] = node.name
+            elif node.op == "get_attr" and isinstance(value, Definition):
+                self.named[node] = constants.name(graph.constants[str(node.target)])
+
+    def body(self, finish: Finish) -> list[str]:
+        """All lines of the function."""
+        steps: list[Launch | Call] = list(self.schedule.steps)
+        for d in self.schedule.empty:
+            self._allocate(d)
+        stored = {d.name: d for d in self.schedule.stored}
+        last = self._last_uses(steps)
+        for number, step in enumerate(steps):
+            if isinstance(step, Call):
+                self._call(step.node)
+            else:
+                for buffer in step.kernel.outputs:
+                    self._allocate(stored[buffer.name])
+                self._bring(step)
+                self.lines.extend(self.calls[step.kernel.name])
+            dead = [name for name, at in last.items() if at == number]
+            if dead and number < len(steps) - 1:
+                self.lines.append(f"del {', '.join(dead)}")
+        results = [self._result(r) for r in self.graph.results]
+        return [
+            *self.lines,
+            *finish([n.name for n in self.graph.placeholders], results),
+        ]
+
+    # ── memory ────────────────────────────────────────────────────────────────────────────
+
+    def _allocate(self, d: Definition) -> None:
+        size, stride = self._tuple(d.size), self._tuple(d.stride)
+        if d.device.type == "cpu":
+            self.imports["from srcjit.runtime import empty_cpu"] = None
+            text = f"empty_cpu({size}, {stride}, {d.dtype})"
+        else:
+            device = f"device={str(d.device)!r}"
+            text = f"torch.empty_strided({size}, {stride}, dtype={d.dtype}, {device})"
+        self.lines.append(f"{d.name} = {text}")
+        self.allocated.add(d.name)
+        if self.lowered.values.get(d.node) is d:
+            self.named[d.node] = d.name
+
+    def _tuple(self, exprs: Iterable[Any]) -> str:
+        parts = [spell_expr(e, self.symbols) for e in exprs]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+    def _bring(self, step: Launch) -> None:
+        """Binds the names of a kernel's inputs that differ from the host's (constants)."""
+        for p in step.kernel.parameters:
+            if isinstance(p, Buffer) and p.name not in self.allocated:
+                self.allocated.add(p.name)
+                node = self._source(p.name)
+                if node is not None and self.named.get(node, p.name) != p.name:
+                    self.lines.append(f"{p.name} = {self.named[node]}")
+
+    def _source(self, name: str) -> fx.Node | None:
+        for d in self.lowered.definitions:
+            if d.name == name and d.kind == SOURCE:
+                return d.node
+        return None
+
+    def _last_uses(self, steps: list[Launch | Call]) -> dict[str, int]:
+        """Temporary -> number of the last step that uses it, for those that can be freed."""
+        produced: dict[str, int] = {}
+        last: dict[str, int] = {}
+        kept: set[str] = set()
+        for result in self.graph.results:
+            if isinstance(result, fx.Node):
+                kept.update(self._memory_of(result))
+        for number, step in enumerate(steps):
+            if isinstance(step, Call):
+                used = [
+                    n for a in step.node.all_input_nodes for n in self._memory_of(a)
+                ]
+                made = self._names_of(step.node)
+                if _may_alias(step.node):
+                    kept.update(used)
+            else:
+                used = [b.name for b in (*step.kernel.inputs, *step.kernel.outputs)]
+                made = [b.name for b in step.kernel.outputs]
+            for name in made:
+                produced.setdefault(name, number)
+            for name in (*used, *made):
+                last[name] = number
+        return {n: at for n, at in last.items() if n in produced and n not in kept}
+
+    def _names_of(self, node: fx.Node) -> list[str]:
+        value = self.lowered.values[node]
+        parts = value if isinstance(value, tuple) else (value,)
+        return [d.name for d in parts if isinstance(d, Definition)]
+
+    def _memory_of(self, node: fx.Node) -> list[str]:
+        """Names of the memory that a node's value lives in."""
+        from .grouping import base_of
+
+        value = self.lowered.values[node]
+        parts = value if isinstance(value, tuple | list) else (value,)
+        return [base_of(d).name for d in parts if isinstance(d, Definition)]
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, node: fx.Node) -> None:
+        value = self.lowered.values[node]
+        text = spell_call(node, self.text, self.symbols)
+        comment = self.comments.get(node, "")
+        tail = f"  # {comment}" if comment else ""
+        if isinstance(value, tuple):
+            names = [d.name if isinstance(d, Definition) else "_" for d in value]
+            target = f"{names[0]}, = " if len(names) == 1 else f"{', '.join(names)} = "
+            self.lines.append(f"{target}{text}{tail}")
+        else:
+            self.named[node] = node.name
+            self.lines.append(f"{node.name} = {text}{tail}")
+
+    def text(self, node: fx.Node) -> str:
+        """The host's expression for the value of a node."""
+        found = self.named.get(node)
+        if found is not None:
+            return found
+        value = self.lowered.values[node]
+        if isinstance(value, Number):
+            if value.expr is not None:
+                return spell_expr(value.expr, self.symbols)
+            return f"({spell_call(node, self.text, self.symbols)})"
+        if isinstance(value, Definition):
+            if value.kind == EXTERN or value.name in self.allocated:
+                return value.name
+            # A view: the call of its node on the text of its base.
+            return spell_call(node, self.text, self.symbols)
+        raise KeyError(f"{node.name} is not available to the host")
+
+    def _result(self, result: Any) -> str:
+        if isinstance(result, fx.Node):
+            text = self.text(result)
+            if not text.isidentifier():
+                # A name, because the plan may ask for the same object twice.
+                self.lines.append(f"{result.name} = {text}")
+                self.named[result] = text = result.name
+            return text
+        return spell(result, self.text, self.symbols)
+
+
+def _may_alias(node: fx.Node) -> bool:
+    """True if an extern call's result may share memory with its operands."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)

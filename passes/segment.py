@@ -1,0 +1,245 @@
+"""Compiles one segment: from a torch-level graph to the text of a stage.
+
+    source, specialize    the torch-level calls           def segment_0(x): y = torch.sin(x) …
+    lower                 the functional graph            torch.ops.aten.sin.default(x) …
+    fuse                  one function per fusion group   def sin_mul_sum(x): …
+    emit                  kernels and host code           segment_0_kernels.sin_mul_sum(x, y)
+
+Every text computes what the segment computes. What cannot be made functional is written at
+torch level at every stage, and the log says why.
+"""
+
+from __future__ import annotations
+
+import linecache
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from srcjit.options import Options
+from srcjit.origin import Origin
+
+from . import autograd
+from .fuse import Call, Schedule, fuse
+from .functional import Functional, functionalize
+from .groups_text import flat_lines, group_functions
+from .host import Constants, Finish, Host, simple_return, size_symbols
+from .lower import lower
+from .plans import ATenGraph
+from .program import Segment, SegmentCode
+from .spelling import needed_imports
+from .targets import choose, print_kernels
+from .torch_text import torch_text
+
+log = logging.getLogger("srcjit.segments")
+_said: set[str] = set()
+
+
+def compile_segment(segment: Segment, options: Options) -> SegmentCode:
+    """Returns the program text of `segment` at the stage `options.stage`."""
+    comments = user_lines(segment.origins)
+    if options.stage in ("source", "specialize"):
+        return torch_text(segment, comments)
+    functional = functionalize(segment)
+    if functional.torch_level or functional.forward is None:
+        log.info("%s stays at torch level: %s", segment.name, functional.reason)
+        return torch_text(segment, comments)
+    return _SegmentWriter(segment, functional, options, comments).write()
+
+
+def user_lines(origins: Mapping[str, Origin]) -> dict[str, str]:
+    """The user's line for each node name: `21: y = torch.sin(x) * 2`."""
+    lines = {}
+    for name, origin in origins.items():
+        text = (
+            linecache.getline(origin.file, origin.line).strip() if origin.file else ""
+        )
+        lines[name] = f"{origin.line}: {text}" if text else ""
+    return lines
+
+
+def _say_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        logging.getLogger("srcjit").warning(message)
+
+
+def devices_of(functional: Functional) -> set[torch.device]:
+    """Devices of all tensors of a segment."""
+    found: set[torch.device] = set()
+    for graph in (
+        functional.forward,
+        functional.backward and functional.backward.graph,
+    ):
+        if graph is None:
+            continue
+        for node in graph.graph_module.graph.nodes:
+            value = node.meta.get("val")
+            for v in value if isinstance(value, tuple | list) else (value,):
+                if isinstance(v, torch.Tensor):
+                    found.add(v.device)
+    return found
+
+
+class _SegmentWriter:
+    def __init__(
+        self,
+        segment: Segment,
+        functional: Functional,
+        options: Options,
+        comments: Mapping[str, str],
+    ) -> None:
+        self.segment, self.functional, self.options = segment, functional, options
+        self.comments = comments
+        self.name = segment.name
+        self.constants = Constants(self.name)
+        self.stage = options.stage
+        self.target = "aten"
+        if self.stage == "emit":
+            self.target = choose(options.target, devices_of(functional))
+            if self.target == "aten":
+                self.stage = "lower"
+                if options.target == "auto":
+                    _say_once(
+                        "no compiler for kernels was found: segments run as ATen calls"
+                    )
+        self.definitions: list[str] = []
+        self.imports: dict[str, None] = {}
+        self.kernels = 0
+        self.taken = {"torch", "triton", "tl", "launch", "libdevice", self.name}
+
+    def write(self) -> SegmentCode:
+        forward, backward = self.functional.forward, self.functional.backward
+        assert forward is not None
+        if backward is None:
+
+            def finish(inputs: list[str], results: list[str]) -> list[str]:
+                return autograd.after_the_call(self.functional, inputs, results)
+
+            function = self._function(forward, self.name, finish, top=True)
+        else:
+            names = [f"{self.name}_forward", f"{self.name}_backward"]
+            self.taken.update(names)
+            graphs = (forward, backward.graph)
+            for graph, name in zip(graphs, names, strict=True):
+                self.definitions.append(self._function(graph, name, simple_return))
+            class_name = "".join(part.capitalize() for part in self.name.split("_"))
+            text = autograd.emit_autograd(
+                self.functional,
+                self.name,
+                forward_name=names[0],
+                backward_name=names[1],
+                class_name=class_name,
+            )
+            self.imports.update(dict.fromkeys(autograd.IMPORTS))
+            head, _, tail = text.rpartition(f"def {self.name}(")
+            self.definitions.append(head.strip("\n"))
+            function = f"def {self.name}({tail}"
+        pieces = [*self.constants.lines, *self.definitions]
+        definitions = "\n\n\n".join(pieces)
+        whole = f"{definitions}\n{function}"
+        self.imports.update(dict.fromkeys(needed_imports(whole)))
+        return SegmentCode(
+            self.name,
+            function.strip("\n") + "\n",
+            definitions=f"{definitions}\n" if definitions else "",
+            imports=tuple(self.imports),
+            bindings=self.constants.bindings,
+            kernels=self.kernels,
+        )
+
+    def _function(
+        self, graph: ATenGraph, name: str, finish: Finish, *, top: bool = False
+    ) -> str:
+        """The text of one graph as a function; its definitions go before it."""
+        comments = self._node_comments(graph)
+        symbols, sizes = size_symbols(graph)
+        externs = True
+        if self.stage == "lower":
+            lines = flat_lines(graph, symbols, self.constants, comments, finish)
+        else:
+            lowered = lower(graph)
+            for note in lowered.notes:
+                log.debug("%s: %s", name, note)
+            schedule = fuse(
+                lowered,
+                comments=comments,
+                words=self._words(graph),
+                keep_fp32=self.options.keep_fp32,
+                taken=self.taken,
+                prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
+            )
+            self.taken.update(k.name for k in schedule.kernels)
+            externs = any(isinstance(s, Call) for s in schedule.steps)
+            if self.stage == "fuse":
+                text, lines = group_functions(
+                    graph, schedule, symbols, self.constants, comments, finish
+                )
+                self.definitions.extend(text)
+            else:
+                lines = self._kernel_lines(
+                    graph, name, schedule, symbols, comments, finish
+                )
+        lines = [*sizes, *lines]
+        if externs and top:
+            lines = self._guarded(graph, lines)
+        header = f"def {name}({', '.join(n.name for n in graph.placeholders)}):"
+        return "\n".join([header, *(f"    {line}" for line in lines)])
+
+    def _kernel_lines(
+        self,
+        graph: ATenGraph,
+        name: str,
+        schedule: Schedule,
+        symbols: dict[Any, str],
+        comments: Mapping[fx.Node, str],
+        finish: Finish,
+    ) -> list[str]:
+        printed = print_kernels(schedule.kernels, self.target, name, symbols)
+        if printed.definitions:
+            self.definitions.append(printed.definitions)
+        self.imports.update(dict.fromkeys(printed.imports))
+        self.kernels += len(schedule.kernels)
+        host = Host(graph, schedule, printed.calls, symbols, self.constants, comments)
+        lines = host.body(finish)
+        self.imports.update(host.imports)
+        return lines
+
+    def _guarded(self, graph: ATenGraph, lines: list[str]) -> list[str]:
+        """Extern calls run without autocast and without recording gradients."""
+        guards = []
+        if self.functional.autocast:
+            # What autocast would cast is written out in the graph.
+            guards.append("torch._C._DisableAutocast()")
+        if self.segment.grad_enabled and any(
+            isinstance(v, torch.Tensor) and v.requires_grad for v in self.segment.inputs
+        ):
+            guards.append("torch.no_grad()")
+        if not guards:
+            return lines
+        *body, last = lines
+        return [f"with {', '.join(guards)}:", *(f"    {line}" for line in body), last]
+
+    def _node_comments(self, graph: ATenGraph) -> dict[fx.Node, str]:
+        return {
+            node: comment
+            for node in graph.graph_module.graph.nodes
+            if (comment := self.comments.get(node.meta.get("segment_node") or "", ""))
+        }
+
+    def _words(self, graph: ATenGraph) -> dict[fx.Node, str]:
+        """ATen node -> the name of the torch function that it came from."""
+        functions: dict[str, str] = {}
+        for node in self.segment.graph_module.graph.nodes:
+            target = node.target
+            word = (
+                target if isinstance(target, str) else getattr(target, "__name__", "")
+            )
+            functions[node.name] = word
+        return {
+            node: functions.get(node.meta.get("segment_node") or "", "")
+            for node in graph.graph_module.graph.nodes
+        }

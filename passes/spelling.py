@@ -1,0 +1,292 @@
+"""Spells fx nodes as the Python calls that a person would write.
+
+aten.view.default(x, [24, 8])      x.view(24, 8)
+aten.t.default(w)                  w.t()
+aten.mm.default(a, b)              torch.mm(a, b)
+aten.sort.default(x, 1, True)      torch.ops.aten.sort.default(x, 1, True)
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from .indexing import as_expr
+
+Names = Callable[[fx.Node], str]
+"""Gives the text of a node that is used as an argument."""
+
+_AS_METHOD = {
+    "view.default": "view",
+    "t.default": "t",
+    "transpose.int": "transpose",
+    "permute.default": "permute",
+    "expand.default": "expand",
+    "unsqueeze.default": "unsqueeze",
+    "squeeze.dim": "squeeze",
+    "squeeze.dims": "squeeze",
+    "squeeze.default": "squeeze",
+    "select.int": "select",
+    "detach.default": "detach",
+}
+"""Views, for which a method says the same in fewer words."""
+
+_AS_FUNCTION = frozenset(
+    "mm.default addmm.default bmm.default baddbmm.default convolution.default mv.default "
+    "dot.default".split()
+)
+"""Operators whose `torch.` function takes the same arguments and means that overload."""
+
+_INFIX = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.truediv: "/",
+    operator.floordiv: "//",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.matmul: "@",
+    operator.and_: "&",
+    operator.or_: "|",
+    operator.xor: "^",
+    operator.lshift: "<<",
+    operator.rshift: ">>",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+_PREFIX = {operator.neg: "-", operator.invert: "~", operator.pos: "+"}
+_ATOMIC = str.maketrans("", "", "_.()[]'\",: ")
+
+
+class Unspeakable(TypeError):
+    """Text cannot spell this object; it has to be bound to a name."""
+
+
+def spell_expr(expr: Any, symbols: Mapping[sympy.Symbol, str] | None = None) -> str:
+    """Python text for an integer expression; `symbols` gives the names of its symbols."""
+    return _spell(sympy.sympify(expr), symbols or {}, 0)
+
+
+def _spell(e: Any, symbols: Mapping[sympy.Symbol, str], level: int) -> str:
+    if isinstance(e, sympy.Symbol):
+        return symbols.get(e, str(e))
+    if e.is_Integer:
+        return str(int(e)) if int(e) >= 0 or level == 0 else f"({int(e)})"
+    if e.is_Add:
+        text, mine = " + ".join(_spell(a, symbols, 1) for a in e.args), 1
+    elif e.is_Mul:
+        text, mine = "*".join(_spell(a, symbols, 2) for a in e.args), 2
+    elif isinstance(e, FloorDiv | Mod):
+        sign = "//" if isinstance(e, FloorDiv) else "%"
+        text = f"{_spell(e.args[0], symbols, 3)} {sign} {_spell(e.args[1], symbols, 3)}"
+        mine = 2
+    elif e.is_Pow and e.args[1].is_Integer and e.args[1] > 0:
+        text, mine = f"{_spell(e.args[0], symbols, 3)}**{int(e.args[1])}", 3
+    elif isinstance(e, sympy.Max | sympy.Min):
+        name = "max" if isinstance(e, sympy.Max) else "min"
+        return f"{name}({', '.join(_spell(a, symbols, 0) for a in e.args)})"
+    else:
+        from torch.utils._sympy.printers import PythonPrinter
+
+        table = {s: sympy.Symbol(symbols.get(s, str(s))) for s in e.free_symbols}
+        return f"({PythonPrinter().doprint(e.xreplace(table))})"
+    return f"({text})" if mine < level or (mine == level == 3) else text
+
+
+def spell(
+    value: Any, names: Names, symbols: Mapping[sympy.Symbol, str] | None = None
+) -> str:
+    """Python text for an argument of a node.
+
+    Raises:
+        Unspeakable: For an object that has no text.
+    """
+
+    def sub(v: Any) -> str:
+        return spell(v, names, symbols)
+
+    if isinstance(value, fx.Node):
+        return names(value)
+    if isinstance(value, torch.SymInt):
+        return spell_expr(as_expr(value), symbols)
+    if (
+        value is None
+        or value is Ellipsis
+        or isinstance(value, bool | int | str | bytes)
+    ):
+        return repr(value)
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
+    if isinstance(value, complex):
+        return f"complex({sub(value.real)}, {sub(value.imag)})"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return str(value)
+    if isinstance(value, slice):
+        return f"slice({sub(value.start)}, {sub(value.stop)}, {sub(value.step)})"
+    if isinstance(value, torch.Size):
+        return f"torch.Size({sub(list(value))})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(sub, value))}]"
+    if type(value) in (tuple, fx.immutable_collections.immutable_list):
+        inside = ", ".join(map(sub, value))
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        raise Unspeakable(type(value).__name__)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{sub(k)}: {sub(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, range):
+        return repr(value)
+    if isinstance(value, type) or callable(value):
+        return function_name(value)
+    raise Unspeakable(type(value).__name__)
+
+
+def spell_call(
+    node: fx.Node, names: Names, symbols: Mapping[sympy.Symbol, str] | None = None
+) -> str:
+    """Python text of a `call_function` or `call_method` node."""
+    arguments = [spell(a, names, symbols) for a in node.args]
+    keywords = [f"{k}={spell(v, names, symbols)}" for k, v in node.kwargs.items()]
+    inside = ", ".join([*arguments, *keywords])
+    if node.op == "call_method":
+        return f"{_operand(arguments[0])}.{node.target}({', '.join([*arguments[1:], *keywords])})"
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return _spell_overload(node, target, arguments, keywords)
+    if target is operator.getitem:
+        item = node.args[1]
+        return f"{_operand(arguments[0])}[{_spell_item(item, names, symbols)}]"
+    if target in _INFIX and len(arguments) == 2:
+        left, right = map(_operand, arguments)
+        return f"{left} {_INFIX[target]} {right}"
+    if target in _PREFIX and len(arguments) == 1:
+        return f"{_PREFIX[target]}{_operand(arguments[0])}"
+    if target is getattr and len(node.args) == 2 and isinstance(node.args[1], str):
+        return f"{_operand(arguments[0])}.{node.args[1]}"
+    return f"{function_name(target)}({inside})"
+
+
+def _operand(text: str) -> str:
+    """Puts an operand into parentheses unless it is a name, a call or a number."""
+    return (
+        text if text.translate(_ATOMIC).isalnum() and " " not in text else f"({text})"
+    )
+
+
+def _spell_item(item: Any, names: Names, symbols: Any) -> str:
+    def part(v: Any) -> str:
+        if isinstance(v, slice):
+            ends = [
+                "" if e is None else spell(e, names, symbols) for e in (v.start, v.stop)
+            ]
+            step = "" if v.step is None else f":{spell(v.step, names, symbols)}"
+            return f"{ends[0]}:{ends[1]}{step}"
+        return "..." if v is Ellipsis else spell(v, names, symbols)
+
+    if isinstance(item, tuple) and item:
+        return ", ".join(map(part, item)) + ("," if len(item) == 1 else "")
+    return part(item)
+
+
+def _spell_overload(
+    node: fx.Node,
+    target: torch._ops.OpOverload,
+    arguments: list[str],
+    keywords: list[str],
+) -> str:
+    name = target._schema.name.partition("::")[2]
+    key = f"{name}.{target._overloadname}"
+    if target.namespace == "aten":
+        if key in _AS_METHOD and not keywords:
+            rest = arguments[1:]
+            listed = key in ("view.default", "permute.default", "expand.default")
+            if (
+                listed
+                and len(rest) == 1
+                and rest[0].startswith("[")
+                and len(rest[0]) > 2
+            ):
+                rest = [rest[0][1:-1]]
+            return f"{_operand(arguments[0])}.{_AS_METHOD[key]}({', '.join(rest)})"
+        if key in _AS_FUNCTION:
+            return f"torch.{name}({', '.join([*arguments, *keywords])})"
+    function = f"torch.ops.{target.namespace}.{name}.{target._overloadname}"
+    return f"{function}({', '.join([*arguments, *keywords])})"
+
+
+_MODULES = {"_operator": "operator", "torch._C._nn": "torch._C._nn"}
+
+
+def function_name(target: Any) -> str:
+    """A dotted name that means this function once its top module is imported.
+
+    Raises:
+        Unspeakable: If no such name leads back to the object.
+    """
+    if isinstance(target, torch._ops.OpOverload):
+        name = target._schema.name.partition("::")[2]
+        return f"torch.ops.{target.namespace}.{name}.{target._overloadname}"
+    if isinstance(target, torch._ops.OpOverloadPacket):
+        return f"torch.ops.{str(target).replace('::', '.')}"
+    name = getattr(target, "__name__", "")
+    if getattr(builtins, name, None) is target:
+        return name
+    for candidate in _candidates(target, name):
+        if resolve(candidate) is target:
+            return candidate
+    raise Unspeakable(repr(target))
+
+
+def _candidates(target: Any, name: str) -> Iterable[str]:
+    module = getattr(target, "__module__", None)
+    qualified = getattr(target, "__qualname__", name)
+    yield f"torch.{name}"
+    yield f"torch.nn.functional.{name}"
+    yield f"torch._C._nn.{name}"
+    yield f"torch.Tensor.{name}"
+    for space in ("special", "linalg", "fft"):
+        for prefix in (f"{space}_", ""):
+            if name.startswith(prefix):
+                yield f"torch.{space}.{name.removeprefix(prefix)}"
+    if module:
+        yield f"{_MODULES.get(module, module)}.{qualified}"
+    yield f"math.{name}"
+
+
+def resolve(dotted: str) -> Any:
+    """The object that a dotted name means after `import` of its first part, or None."""
+    first, *rest = dotted.split(".")
+    if first not in ("torch", "operator", "math"):
+        return None
+    found: Any = {"torch": torch, "operator": operator, "math": math}[first]
+    for part in rest:
+        found = getattr(found, part, None)
+    return found
+
+
+IMPORTS = ("import math", "import operator", "import torch")
+"""What text made here may need; `needed_imports` picks."""
+
+
+def needed_imports(text: str) -> tuple[str, ...]:
+    """Those of `IMPORTS` that a text mentions."""
+    found = []
+    for line in IMPORTS:
+        module = line.removeprefix("import ")
+        if f"{module}." in text:
+            found.append(line)
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""Kernel languages: prints kernels for a target and says how the host calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from .loops import Buffer, Kernel, ScalarArg
+from .spelling import spell_expr
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Kernels as text.
+
+    Attributes:
+        definitions: Module-level text.
+        calls: Kernel name -> the host's lines that run it, without indentation.
+        imports: Import statements that both need.
+    """
+
+    definitions: str
+    calls: dict[str, tuple[str, ...]]
+    imports: tuple[str, ...]
+
+
+def choose(target: str, devices: set[torch.device]) -> str:
+    """The kernel language for a segment: `cpp`, `triton` or `aten`."""
+    if target != "auto":
+        return target
+    kinds = {d.type for d in devices}
+    if kinds <= {"cpu"}:
+        from srcjit.runtime import compiler_available
+
+        return "cpp" if compiler_available() else "aten"
+    if "cuda" in kinds:
+        return "triton"
+    return "aten"
+
+
+def print_kernels(
+    kernels: Sequence[Kernel], target: str, segment: str, symbols: dict[Any, str]
+) -> Printed:
+    """Prints kernels in the language of `target`."""
+    if not kernels:
+        return Printed("", {}, ())
+    if target == "triton":
+        return _triton(kernels)
+    return _cpp(kernels, segment, symbols)
+
+
+def arguments(kernel: Kernel, symbols: dict[Any, str]) -> str:
+    """The host's argument list for `kernel.parameters`."""
+    spelled = []
+    for p in kernel.parameters:
+        if isinstance(p, Buffer | ScalarArg):
+            spelled.append(p.name)
+        else:
+            spelled.append(spell_expr(p, symbols))
+    return ", ".join(spelled)
+
+
+def _cpp(kernels: Sequence[Kernel], segment: str, symbols: dict[Any, str]) -> Printed:
+    from .print_cpp import print_kernel
+
+    holder = f"{segment}_kernels"
+    body = "\n\n".join(print_kernel(k, k.name).strip("\n") for k in kernels)
+    text = f'{holder} = cpp_kernels(r"""\n{body}\n""")'
+    calls = {
+        k.name: (f"{holder}.{k.name}({arguments(k, symbols)})  # {k.comment}",)
+        for k in kernels
+    }
+    return Printed(text, calls, ("from srcjit.runtime import cpp_kernels",))
+
+
+def _triton(kernels: Sequence[Kernel]) -> Printed:
+    from .print_triton import print_kernel
+
+    printed = {k.name: print_kernel(k, k.name) for k in kernels}
+    imports: dict[str, None] = {}
+    for p in printed.values():
+        imports.update(dict.fromkeys(p.imports))
+    text = "\n\n\n".join(p.text.strip("\n") for p in printed.values())
+    calls = {
+        k.name: _commented(printed[k.name].host_lines(), k.comment) for k in kernels
+    }
+    return Printed(text, calls, tuple(imports))
+
+
+def _commented(lines: tuple[str, ...], comment: str) -> tuple[str, ...]:
+    last = lines[-1] if "  # " in lines[-1] else f"{lines[-1]}  # {comment}"
+    return (*lines[:-1], last)

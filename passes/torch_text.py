@@ -1,0 +1,120 @@
+"""A segment as torch-level Python: what the stages `source` and `specialize` run.
+
+def segment_0(x, w):
+    y = torch.sin(x)  # 20: y = torch.sin(x) * w
+    z = y * w
+    return (z,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from .program import Segment, SegmentCode
+from .spelling import Unspeakable, needed_imports, spell, spell_call
+
+
+class _Writer:
+    def __init__(self, segment: Segment, comments: Mapping[str, str]) -> None:
+        self.segment, self.comments = segment, comments
+        self.module = segment.graph_module
+        self.bindings: dict[str, Any] = {}
+        self.last = self._last_uses()
+
+    def _last_uses(self) -> dict[fx.Node, fx.Node]:
+        last: dict[fx.Node, fx.Node] = {}
+        for node in self.module.graph.nodes:
+            for used in node.all_input_nodes:
+                last[used] = node
+        return last
+
+    def write(self) -> SegmentCode:
+        lines: list[str] = []
+        parameters: list[str] = []
+        said = ""
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                parameters.append(node.name)
+            elif node.op == "get_attr":
+                lines.append(f"{node.name} = {self._attribute(node)}")
+            elif node.op == "output":
+                lines.append(f"return {self._results(node.args[0])}")
+            else:
+                line = f"{node.name} = {self._call(node)}"
+                comment = self.comments.get(node.name, "")
+                if comment and comment != said:
+                    line += f"  # {comment}"
+                    said = comment
+                lines.append(line)
+        header = f"def {self.segment.name}({', '.join(parameters)}):"
+        text = "\n".join([header, *("    " + line for line in lines)]) + "\n"
+        return SegmentCode(
+            self.segment.name,
+            text,
+            imports=needed_imports(text),
+            bindings=self.bindings,
+        )
+
+    def _results(self, value: Any) -> str:
+        items = value if isinstance(value, tuple | list) else (value,)
+        texts = [self._spell(v) for v in items]
+        return f"({texts[0]},)" if len(texts) == 1 else f"({', '.join(texts)})"
+
+    def _spell(self, value: Any) -> str:
+        try:
+            return spell(value, lambda n: n.name)
+        except Unspeakable:
+            return self._bind(value)
+
+    def _bind(self, value: Any, stem: str = "object") -> str:
+        for name, bound in self.bindings.items():
+            if bound is value:
+                return name
+        name = f"{self.segment.name}_{stem}_{len(self.bindings)}"
+        self.bindings[name] = value
+        return name
+
+    def _attribute(self, node: fx.Node) -> str:
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        return self._bind(
+            found, "constant" if isinstance(found, torch.Tensor) else "object"
+        )
+
+    def _call(self, node: fx.Node) -> str:
+        if node.op == "call_module":
+            function = self._attribute(node)
+            return self._call_text(node, function)
+        try:
+            return spell_call(node, lambda n: n.name)
+        except Unspeakable:
+            if node.op == "call_method":
+                arguments = [self._spell(a) for a in node.args[1:]]
+                arguments += [f"{k}={self._spell(v)}" for k, v in node.kwargs.items()]
+                return (
+                    f"{self._spell(node.args[0])}.{node.target}({', '.join(arguments)})"
+                )
+            return self._call_text(node, self._function(node.target))
+
+    def _function(self, target: Any) -> str:
+        try:
+            return spell(target, lambda n: n.name)
+        except Unspeakable:
+            return self._bind(
+                target, getattr(target, "__name__", "function").strip("<>")
+            )
+
+    def _call_text(self, node: fx.Node, function: str) -> str:
+        arguments = [self._spell(a) for a in node.args]
+        arguments += [f"{k}={self._spell(v)}" for k, v in node.kwargs.items()]
+        return f"{function}({', '.join(arguments)})"
+
+
+def torch_text(segment: Segment, comments: Mapping[str, str]) -> SegmentCode:
+    """Returns the torch-level program of a segment; it always exists."""
+    return _Writer(segment, comments).write()
