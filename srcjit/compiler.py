@@ -162,7 +162,7 @@ def assemble(
 
     if make_stub is None:
         from srcjit.dispatch import make_stub
-    parameters = Signature.of(function).parameters
+    parameters = Signature.of(function).as_written(specialized.source.class_name)
     guard = emit_guard(specialized.guards, parameters, GUARD, state)
     text = emit_module(specialized, codes, guard, options)
     path = cache.store_text("modules", specialized.name, text)

@@ -134,7 +134,7 @@ class Dispatcher:
 
     def _may_recompile(self, values: tuple[Any, ...]) -> bool:
         """Learns from the nearest specialization what differs; false to run natively."""
-        arguments = dict(zip(self.signature.parameters, values, strict=True))
+        arguments = self._by_name(values)
         scope = {**self._guard_names(), **arguments}
         failed = [
             list(failures(s.guards, arguments, self._guard_names(), s.state))
@@ -182,9 +182,10 @@ class Dispatcher:
 
     def _compiled(self, values: tuple[Any, ...]) -> Specialization | None:
         """Compiles for `values`; None if the function has to run natively from now on."""
-        arguments = dict(zip(self.signature.parameters, values, strict=True))
+        arguments: dict[str, Any] = {}
         try:
             with _inside_compiler():
+                arguments = self._by_name(values)
                 made = self._compile(
                     self.function,
                     self.source,
@@ -261,6 +262,10 @@ class Dispatcher:
             end_line=code.co_firstlineno,
             function=self.function.__qualname__,
         )
+
+    def _by_name(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        names = self.signature.as_written(self.source.class_name)
+        return dict(zip(names, values, strict=True))
 
     def _guard_names(self) -> dict[str, Any]:
         return {

@@ -44,6 +44,7 @@ def jit_module(module: Module, options: Options, jit: Jit) -> Module:
     object.__setattr__(made, "_srcjit_jit", jit)
     object.__setattr__(made, "_srcjit_forward", (None, None))
     object.__setattr__(made, "_srcjit_forwards", {})
+    object.__setattr__(made, "_srcjit_usual", (None, None, module))
     return made
 
 
@@ -83,6 +84,7 @@ def _make_subclass(cls: type[Module]) -> type[Module]:
             "_srcjit_jit",
             "_srcjit_options",
             "_srcjit_original",
+            "_srcjit_usual",
         ),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
@@ -144,6 +146,9 @@ class _Jitted:
             if forward is None:
                 forward = forwards[function] = _jitted(original, self._srcjit_jit)
             object.__setattr__(self, "_srcjit_forward", (function, forward))
+            if isinstance(forward, MethodType) and forward.__self__ is original:
+                usual = (function, forward.__func__, original)
+                object.__setattr__(self, "_srcjit_usual", usual)
         return forward
 
     @forward.setter
@@ -179,17 +184,25 @@ def _jitted(original: Module, jit: Jit) -> Any:
 
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """`Module.__call__` with the common case, no hooks at all, first."""
+    own = self.__dict__
     if (
-        self._forward_hooks
-        or self._forward_pre_hooks
-        or self._backward_hooks
-        or self._backward_pre_hooks
+        own["_forward_hooks"]
+        or own["_forward_pre_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
         or torch_module._global_forward_hooks
         or torch_module._global_forward_pre_hooks
         or torch_module._global_backward_hooks
         or torch_module._global_backward_pre_hooks
-        or self._compiled_call_impl is not None
+        or "forward" in own
+        or "_compiled_call_impl" in own
         or torch._C._get_tracing_state()
     ):
         return Module.__call__(self, *args, **kwargs)
-    return self.forward(*args, **kwargs)
+    try:
+        function, stub, original = self._srcjit_usual
+    except AttributeError:  # a replica
+        return Module.__call__(self, *args, **kwargs)
+    if function is not type(original).forward:
+        return Module.__call__(self, *args, **kwargs)
+    return stub(original, *args, **kwargs)

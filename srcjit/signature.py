@@ -70,6 +70,14 @@ class Signature:
         keywords = (self.keywords,) if self.keywords else ()
         return (*self.positional, *rest, *self.keyword_only, *keywords)
 
+    def as_written(self, class_name: str | None) -> tuple[str, ...]:
+        """The parameters as the source of a method of `class_name` spells them (`__x`)."""
+        prefix = f"_{class_name.lstrip('_')}" if class_name else ""
+        return tuple(
+            name[len(prefix) :] if prefix and name.startswith(f"{prefix}__") else name
+            for name in self.parameters
+        )
+
     @property
     def definition(self) -> str:
         """The parameter list of a `def`; each default is spelled `DEFAULT`."""
