@@ -25,6 +25,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
@@ -241,17 +242,16 @@ class Dispatcher:
         self.disabled = str(diagnostic)
         self.regenerate()
         control.notify("stopped", self, diagnostic)
-        if diagnostic.origin is None:
-            diagnostic = Diagnostic(
-                diagnostic.code,
-                diagnostic.message,
-                self._origin(),
-                diagnostic.notes,
-                diagnostic.hint,
-            )
+        diagnostic = replace(
+            diagnostic,
+            origin=diagnostic.origin or self._origin(),
+            notes=(
+                *diagnostic.notes,
+                f"Python runs `{self.function.__qualname__}` as a whole",
+            ),
+        )
         control.notify("stopped", self, diagnostic)
-        note = f"Python runs `{self.function.__qualname__}`"
-        log.warning("%s\n   = note: %s", render(diagnostic), note)
+        log.warning("%s", render(diagnostic))
         log.debug("srcjit stopped at", exc_info=problem)
 
     def _origin(self) -> Origin:

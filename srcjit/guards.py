@@ -444,6 +444,7 @@ class _Writer:
         for node in _always_evaluated(tree.body):
             for path in reversed(list(_prefixes(node))):
                 self._assign(path.value)
+            self._assign(node)
         return ast.unparse(_Replace(self.locals).visit(tree))
 
     def _assign(self, path: ast.expr) -> None:
@@ -486,20 +487,40 @@ class _Writer:
         return head + "\n".join(self.lines) + "\n" + tail
 
 
+_OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+
+
 def _negated(text: str) -> str:
-    """Writes `not text` the way a person would."""
-    tree = ast.parse(text, mode="eval").body
+    """Writes `not text` the way a person would.
+
+    >>> _negated("type(n) is int and n == 3")
+    'type(n) is not int or n != 3'
+    >>> _negated("not up._forward_hooks"), _negated("x.size(0) > 1")
+    ('up._forward_hooks', 'not x.size(0) > 1')
+    """
+    return ast.unparse(_negation(ast.parse(text, mode="eval").body))
+
+
+def _negation(tree: ast.expr) -> ast.expr:
     if isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not):
-        return ast.unparse(tree.operand)
+        return tree.operand
+    if isinstance(tree, ast.BoolOp):
+        opposite = ast.Or() if isinstance(tree.op, ast.And) else ast.And()
+        return ast.BoolOp(opposite, [_negation(value) for value in tree.values])
     if isinstance(tree, ast.Compare) and len(tree.ops) == 1:
-        other = {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn}.get(
-            type(tree.ops[0])
-        )
-        if other is not None:
-            tree.ops = [other()]
-            return ast.unparse(tree)
-    simple = isinstance(tree, (ast.Call, ast.Name, ast.Attribute, ast.Subscript))
-    return f"not {text}" if simple else f"not ({text})"
+        operator = _OPPOSITE.get(type(tree.ops[0]))
+        # `==` and `!=` are only opposites where no user's method is asked.
+        plain = isinstance(tree.comparators[0], ast.Constant)
+        if operator is None and plain and isinstance(tree.ops[0], ast.Eq):
+            operator = ast.NotEq
+        if operator is not None:
+            return ast.Compare(tree.left, [operator()], tree.comparators)
+    return ast.UnaryOp(ast.Not(), tree)
 
 
 _Path = ast.Attribute | ast.Subscript

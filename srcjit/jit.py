@@ -175,12 +175,11 @@ def _generator(function: FunctionType, options: Options) -> FunctionType:
         "SJ002",
         f"`{function.__qualname__}` is a {kind} function",
         Origin(code.co_filename, code.co_firstlineno, end_line=code.co_firstlineno),
+        (f"Python runs `{function.__qualname__}` as a whole",),
     )
     if options.fullgraph:
         raise GraphBreakError(diagnostic)
-    log.warning(
-        "%s\n   = note: Python runs `%s`", render(diagnostic), function.__qualname__
-    )
+    log.warning("%s", render(diagnostic))
     return function
 
 
