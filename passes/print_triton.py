@@ -37,7 +37,8 @@ becomes one function and what the host must know to launch it:
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import sympy
@@ -66,6 +67,7 @@ from .print_triton_schedule import (
     Schedule,
     flatten_group,
     indices,
+    is_half_cast,
     level_of,
     merge_axes,
     offset_bound,
@@ -161,20 +163,36 @@ class TritonText:
         """Import statements that the module needs."""
         if not self.library:
             return IMPORTS
-        names = ", ".join(self.library)
-        return (*IMPORTS, f"from srcjit.runtime.triton_library import {names}")
+        # One name a statement, so that the imports of several kernels merge by set union.
+        return (
+            *IMPORTS,
+            *(f"from srcjit.runtime.triton_library import {n}" for n in self.library),
+        )
 
-    def host_lines(self) -> tuple[str, ...]:
+    def host_lines(
+        self, symbols: Mapping[sympy.Symbol, str] | None = None
+    ) -> tuple[str, ...]:
         """The host's statements, temporaries (by `torch.empty`) included.
 
-        They refer to buffers, scalars and sizes by name, and need `torch` if there are
-        temporaries.
+        They refer to buffers and scalars by name, and need `torch` if there are temporaries.
+
+        Args:
+            symbols: How the host spells sizes, where it is not the symbol's name.
         """
         allocations = tuple(
             f"{b.name} = torch.empty({_size_text(b)}, dtype={b.dtype}, device={str(b.device)!r})"
             for b in self.temporaries
         )
-        return (*allocations, *(call.text for call in self.launches))
+        lines = (*allocations, *(call.text for call in self.launches))
+        table = {
+            str(s): t if t.isidentifier() else f"({t})"
+            for s, t in (symbols or {}).items()
+            if str(s) != t
+        }
+        if not table:
+            return lines
+        word = re.compile(rf"\b({'|'.join(map(re.escape, table))})\b")
+        return tuple(word.sub(lambda m: table[m.group()], line) for line in lines)
 
     def precompile_jobs(self) -> tuple[str, ...]:
         """Text of one argument of `srcjit.runtime.triton.precompile` for each launch."""
@@ -188,11 +206,17 @@ def _size_text(buffer: Buffer) -> str:
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
 
 
-def print_kernel(kernel: Kernel, name: str | None = None) -> TritonText:
+def print_kernel(
+    kernel: Kernel,
+    name: str | None = None,
+    *,
+    choose: Callable[[Kernel], Schedule] = schedule,
+) -> TritonText:
     """Prints a kernel under `name` (by default its own).
 
-    The parameters of the first function are `kernel.parameters` in order, unless the
-    kernel was split; `TritonText.launches` says what to pass in any case.
+    The parameters of the function are `kernel.parameters` in order, unless the kernel was
+    split; `TritonText.launches` says what to pass in any case. `choose` decides how each
+    resulting kernel runs.
     """
     name = name or kernel.name
     parts, temporaries = split(merge_axes(kernel))
@@ -200,7 +224,7 @@ def print_kernel(kernel: Kernel, name: str | None = None) -> TritonText:
     library: set[str] = set()
     for number, part in enumerate(parts):
         part_name = name if len(parts) == 1 else f"{name}_{number}"
-        printer = _Printer(part, schedule(part), part_name)
+        printer = _Printer(part, choose(part), part_name)
         texts.append(printer.print())
         launches.append(printer.launch(kernel.comment if number == 0 else ""))
         library |= printer.library
@@ -259,6 +283,7 @@ class _Printer:
         self.lines: list[str] = []
         self.hoisted: list[str] | None = None
         self.counts = uses([s.value for s in kernel.body])
+        self.continued = _continued(kernel)
 
     # --- positions --------------------------------------------------------------------------
 
@@ -755,7 +780,8 @@ class _Printer:
     def _deserves_name(self, value: Value, text: Text) -> bool:
         if isinstance(value, Const | ScalarArg | Ref):
             return False
-        if value in self.kernel.labels:
+        label = self.kernel.labels.get(value)
+        if label and (is_half_cast(value) or (label.comment and value not in self.continued)):
             return True
         if isinstance(value, Load):
             return not self._only_cast(value)
@@ -765,7 +791,7 @@ class _Printer:
         return self.counts.get(value, 1) > 1 or len(text[0]) > LONGEST_EXPRESSION
 
     def _only_cast(self, load: Load) -> bool:
-        if load in self.kernel.labels or self.counts.get(load, 0) != 1:
+        if self.counts.get(load, 0) != 1:
             return False
         return load in self._cast_loads
 
@@ -883,12 +909,44 @@ class _Printer:
 
     def _line(self, text: str, value: Value | None, *, inner: bool = False) -> None:
         label = self.kernel.labels.get(value) if value is not None else None
-        if label and label.comment:
+        if label and label.comment and value not in self.continued:
             text = f"{text}  # {label.comment}"
         if self.hoisted is not None and not inner:
             self.hoisted.append(text)
         else:
             self.lines.append(text)
+
+
+def _continued(kernel: Kernel) -> set[Value]:
+    """Values that are part of a user's line but not its end: others of the line use them."""
+    users: dict[Value, list[Value]] = {}
+    for statement in kernel.body:
+        if isinstance(statement, Reduce):
+            users.setdefault(statement.value, []).append(statement.ref)
+    for value in kernel.values:
+        for operand in value.operands:
+            users.setdefault(operand, []).append(value)
+    references = [s.ref for s in kernel.body if isinstance(s, Reduce)]
+    reached: dict[Value, set[str]] = {}
+
+    def lines_above(value: Value) -> set[str]:
+        """User lines of the nearest labelled values that a value flows into."""
+        found: set[str] = set()
+        for user in users.get(value, ()):
+            label = kernel.labels.get(user)
+            found |= {label.comment} if label else reached.get(user, set())
+        return found
+
+    # NOTE: users come after their operands in `values`, and the body is in order, so that
+    # going backwards each user is known, but for references, which a second round settles.
+    for _ in range(2 if references else 1):
+        for value in (*reversed(kernel.values), *references):
+            reached[value] = lines_above(value)
+    return {
+        value
+        for value, label in kernel.labels.items()
+        if label.comment in reached.get(value, ())
+    }
 
 
 def _aligned(lines: list[str]) -> list[str]:

@@ -48,7 +48,7 @@ def print_kernels(
     if not kernels:
         return Printed("", {}, ())
     if target == "triton":
-        return _triton(kernels)
+        return _triton(kernels, symbols)
     return _cpp(kernels, segment, symbols)
 
 
@@ -76,7 +76,7 @@ def _cpp(kernels: Sequence[Kernel], segment: str, symbols: dict[Any, str]) -> Pr
     return Printed(text, calls, ("from srcjit.runtime import cpp_kernels",))
 
 
-def _triton(kernels: Sequence[Kernel]) -> Printed:
+def _triton(kernels: Sequence[Kernel], symbols: dict[Any, str]) -> Printed:
     from .print_triton import print_kernel
 
     printed = {k.name: print_kernel(k, k.name) for k in kernels}
@@ -85,7 +85,7 @@ def _triton(kernels: Sequence[Kernel]) -> Printed:
         imports.update(dict.fromkeys(p.imports))
     text = "\n\n\n".join(p.text.strip("\n") for p in printed.values())
     calls = {
-        k.name: _commented(printed[k.name].host_lines(), k.comment) for k in kernels
+        k.name: _commented(printed[k.name].host_lines(symbols), k.comment) for k in kernels
     }
     return Printed(text, calls, tuple(imports))
 

@@ -161,6 +161,28 @@ def precompile(
         _compile_once(kernel, variant, dict(constants), target, pool=True)
 
 
+def empty_cuda(
+    size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype, device: int = 0
+) -> torch.Tensor:
+    """Allocates an uninitialized CUDA tensor by the fastest way there is.
+
+    Args:
+        size: Sizes.
+        stride: Strides in elements.
+        dtype: Element type.
+        device: Index of the GPU.
+    """
+    if _empty_on_current is not None and torch._C._cuda_getDevice() == device:
+        made: torch.Tensor = _empty_on_current(size, stride, dtype)
+        return made
+    return torch.empty_strided(size, stride, dtype=dtype, device=f"cuda:{device}")
+
+
+_empty_on_current: Callable[..., torch.Tensor] | None = getattr(
+    getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None
+)
+
+
 def is_interpreted(kernel: Any) -> bool:
     """Returns whether `triton.jit` made this kernel under `TRITON_INTERPRET=1`."""
     return type(kernel).__name__ == "InterpretedFunction"
@@ -178,9 +200,16 @@ def _compile_once(
     with _lock:
         compilations = kernel.__dict__.setdefault("srcjit_compilations", _Compilations())
     key = (variant, repr(sorted(constants.items())), repr(target))
-    return compilations.submit(
-        key, lambda: _compile(kernel, variant, constants, target), pool
-    )
+    def work() -> Any:
+        made = _compile(kernel, variant, constants, target)
+        if pool:
+            # Also what the first launch would do: build the launcher, load the machine code.
+            with torch.cuda.device(device):
+                _ = made.run
+        return made
+
+    device = torch.cuda.current_device() if pool else -1
+    return compilations.submit(key, work, pool)
 
 
 def _compile(kernel: Any, variant: Variant, constants: dict[str, Any], target: Any) -> Any:
@@ -266,9 +295,15 @@ def _write_launcher(
     tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
     if not tensors:
         raise TypeError(f"kernel {kernel.__name__} was launched without a tensor")
-    integers = [i for i, a in enumerate(args) if type(a) is int]
     names = [parameter.name for parameter in kernel.params]
     free = [name for name in names if name not in constants]
+    # A float parameter may get an int at one call and a float at the next.
+    annotated = {p.name: p.annotation_type for p in kernel.params}
+    integers = [
+        i
+        for i, (name, a) in enumerate(zip(free, args, strict=False))
+        if type(a) is int and annotated[name][:2] not in ("fp", "bf")
+    ]
     values: dict[str, str] = {}
     namespace: dict[str, Any] = {}
     for i, name in enumerate(free[: len(args)]):

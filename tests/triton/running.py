@@ -12,10 +12,11 @@ from srcjit.passes.print_triton import TritonText, print_kernel
 from srcjit.runtime.triton import load_text
 
 
-def module_text(printed: TritonText, kernel: Kernel) -> str:
+def module_text(printed: TritonText, kernel: Kernel, device: str = "cpu") -> str:
     """A whole module: imports, kernels and a host function `run`."""
     names = [getattr(p, "name", str(p)) for p in kernel.parameters]
     body = "\n".join(f"    {line}" for line in printed.host_lines())
+    body = body.replace("device='cpu'", f"device={device!r}")
     return "\n".join(
         [
             "import torch",

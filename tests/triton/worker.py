@@ -11,7 +11,8 @@ import sys
 import time
 import traceback
 
-os.environ["TRITON_INTERPRET"] = "1"
+if __name__ == "__main__":
+    os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
