@@ -171,19 +171,24 @@ def after_the_call(
     taken = {*parameters, *results}
     shared = {p.output for p in functional.outputs if isinstance(p, SameAsOutput)}
     spelled: list[str] = []
+    returned: list[str] = []
     for position, plan in enumerate(functional.outputs):
         text, detached = _output(plan, parameters, results, spelled)
-        if detached or (
-            position in shared and isinstance(plan, ViewOfInput | ViewOfOutput)
-        ):
-            variable = _unused(f"view_{position}", taken)
-            taken.add(variable)
-            if detached:
-                lines.append("with torch.no_grad():")
-            lines.append(f"{'    ' if detached else ''}{variable} = {text}")
+        is_view_plan = isinstance(plan, ViewOfInput | ViewOfOutput)
+        variable = _unused(f"view_{position}", taken)
+        if detached:
+            lines += ["with torch.no_grad():", f"    {variable} = {text}"]
             text = variable
+        elif position in shared and is_view_plan:
+            # The callers run what stands before the `return` without recording gradients.
+            returned.append(f"({variable} := {text})")
+            spelled.append(variable)
+            taken.add(variable)
+            continue
+        taken.add(variable)
+        returned.append(text)
         spelled.append(text)
-    lines.append(f"return ({''.join(f'{s}, ' for s in spelled).strip()})")
+    lines.append(f"return ({''.join(f'{r}, ' for r in returned).strip()})")
     return lines
 
 
@@ -212,10 +217,10 @@ def _output(
 
 def _guarded_call(functional: Functional, names: Sequence[str], call: str) -> list[str]:
     line = f"{_targets(names)} = {call}" if names else call
-    if not functional.autocast:
-        return [line]
     # What autocast would cast is written out in the graph.
-    return ["with torch._C._DisableAutocast():", f"    {line}"]
+    guards = ["torch._C._DisableAutocast()"] if functional.autocast else []
+    guards += ["torch.no_grad()"] if functional.no_grad else []
+    return [f"with {', '.join(guards)}:", f"    {line}"] if guards else [line]
 
 
 def _forward_lines(

@@ -115,6 +115,7 @@ def _assemble(traced: Traced) -> Functional:
             tuple(traced.outputs),
             tuple(traced.mutations),
             autocast=traced.autocast,
+            no_grad=traced.no_grad,
         )
     return _with_backward(traced)
 
@@ -246,7 +247,12 @@ def _scattered(node: fx.Node) -> fx.Node | None:
     if not isinstance(value, fx.Node) or written.kwargs or node.kwargs:
         return None
     wanted, have = node.meta["val"], value.meta["val"]
-    return value if have.shape == wanted.shape and have.dtype is wanted.dtype else None
+    alike = (
+        have.dtype is wanted.dtype
+        and have.shape == wanted.shape
+        and have.stride() == wanted.stride()
+    )
+    return value if alike else None
 
 
 _SCATTERS: dict[Any, Any] = {

@@ -210,6 +210,8 @@ class Functional:
         backward: The backward graph, or None when nothing is differentiated.
         autocast: It was traced with autocast on. The graph has the casts written out, so it
             must run under `torch._C._DisableAutocast()`.
+        no_grad: The graph must run under `torch.no_grad()`: inputs require grad, but nothing
+            that it gives does.
         torch_level: The segment must run as torch-level Python; `forward` is then None.
         reason: Why, as a lower-case phrase for the log.
     """
@@ -219,5 +221,6 @@ class Functional:
     mutations: tuple[Mutation, ...] = ()
     backward: Backward | None = None
     autocast: bool = False
+    no_grad: bool = False
     torch_level: bool = False
     reason: str = ""

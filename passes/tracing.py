@@ -73,6 +73,7 @@ class Traced:
         saved_by_eager: Nodes whose values eager's autograd keeps for the backward.
         mutated: Placeholders of inputs that the segment writes to.
         autocast: Autocast was on.
+        no_grad: Inputs require grad in grad mode, but no result does.
     """
 
     recorder: Recorder
@@ -85,6 +86,7 @@ class Traced:
     saved_by_eager: set[fx.Node] = field(default_factory=set)
     mutated: set[fx.Node] = field(default_factory=set)
     autocast: bool = False
+    no_grad: bool = False
 
 
 def trace(segment: Segment, table: Mapping[Any, Callable[..., Any]]) -> Traced:
@@ -137,8 +139,12 @@ class _Tracing:
                 self._interpret()
             if _global_state() != state:
                 raise CannotRecord("it leaves grad mode or autocast changed")
-            self._find_mutations()
-            self._plan_outputs()
+            try:
+                self._find_mutations()
+                self._plan_outputs()
+            except RuntimeError as error:
+                # Such as: a view that autograd no longer lets anyone use.
+                raise CannotRecord(f"an output raises: {_one_line(error)}") from error
             self.traced.results = [self._result_node(r) for r in self.results]
             self._differentiate()
         return self.traced
@@ -173,9 +179,9 @@ class _Tracing:
             except CannotRecord:
                 raise
             except Exception as error:
-                what = " ".join(str(error).split())[:200]
                 raise CannotRecord(
-                    f"`{node.name}` raised {type(error).__name__} on fakes: {what}"
+                    f"`{node.name}` raised {type(error).__name__} on fakes: "
+                    f"{_one_line(error)}"
                 ) from error
             for position, version in before:
                 # Eager's kernels of batch norm write without counting it.
@@ -207,6 +213,14 @@ class _Tracing:
             return value
         args = fx.map_arg(node.args, self.values.__getitem__)
         kwargs = fx.map_arg(node.kwargs, self.values.__getitem__)
+        if (
+            args
+            and isinstance(args[0], torch.Tensor)
+            and _writes(node)
+            and _overlaps_itself(args[0])
+        ):
+            # PyTorch's functionalization adds such writes up.
+            raise CannotRecord("it writes to an expanded tensor")
         if node.op == "call_function":
             return node.target(*args, **kwargs)
         if node.op == "call_method":
@@ -366,6 +380,7 @@ class _Tracing:
             if isinstance(value, torch.Tensor) and value.requires_grad
         ]
         if not ends or not self.segment.grad_enabled:
+            self.traced.no_grad = bool(wanted) and self.segment.grad_enabled
             return
         if not wanted or any(self.results[p].grad_fn is None for p in ends):
             raise CannotRecord("it makes a leaf that requires grad")
@@ -385,9 +400,9 @@ class _Tracing:
             except CannotRecord:
                 raise
             except Exception as error:
-                what = " ".join(str(error).split())[:200]
                 raise CannotRecord(
-                    f"its gradient raised {type(error).__name__} on fakes: {what}"
+                    f"its gradient raised {type(error).__name__} on fakes: "
+                    f"{_one_line(error)}"
                 ) from error
         self.traced.gradients = [None] * len(self.inputs)
         for position, gradient in zip(wanted, gradients, strict=True):
@@ -433,6 +448,23 @@ def _fresh(value: Any) -> Any:
             value.size(), value.stride(), dtype=value.dtype, device=value.device
         )
     return value.detach()
+
+
+def _writes(node: fx.Node) -> bool:
+    """True for a call that may write to its first argument."""
+    name = str(getattr(node.target, "__name__", node.target))
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name in ("setitem", "__setitem__")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]
+
+
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    return any(
+        n > 1 and s == 0 for n, s in zip(tensor.size(), tensor.stride(), strict=True)
+    )
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -101,12 +101,15 @@ class Capture(TorchFunctionMode):
 
 
 def segment_of(
-    function: Callable[..., Any], inputs: Sequence[Any], grad: bool = True
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    grad: bool = True,
+    names: Sequence[str] = (),
 ) -> Segment:
     """The segment that the front end would make of `function`."""
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     scratch = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-    names = list(inspect.signature(function).parameters)
+    names = names or list(inspect.signature(function).parameters)
 
     def fakes(mode: FakeTensorMode) -> list[Any]:
         return [
@@ -225,7 +228,20 @@ def check(
     """
     functional = functionalize(segment_of(function, inputs, grad))
     assert not functional.torch_level, functional.reason
-    compiled = executable(functional)
+    compare(function, executable(functional), inputs, grad=grad, use=use, views=views)
+    return functional
+
+
+def compare(
+    function: Callable[..., Any],
+    compiled: Callable[..., Any],
+    inputs: Sequence[Any],
+    *,
+    grad: bool = True,
+    use: Callable[[tuple[Any, ...]], list[Any]] | None = None,
+    views: bool = True,
+) -> None:
+    """Runs both on copies of the inputs, twice, and asserts that they do the same."""
     for round_ in range(2):
         theirs, ours = copied(inputs), copied(inputs)
         torch.manual_seed(round_)
@@ -252,7 +268,6 @@ def check(
         assert aliasing([*ours, *got]) == aliasing([*theirs, *want]), "aliasing"
         assert identity([*ours, *got]) == identity([*theirs, *want]), "identity"
         _check_gradients(ours, theirs, got, want, use)
-    return functional
 
 
 def _check_gradients(
