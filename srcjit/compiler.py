@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import torch
@@ -81,6 +81,30 @@ class Specialization:
     def kernels(self) -> int:
         """Number of kernels in its segments."""
         return sum(code.kernels for code in self.codes)
+
+    @property
+    def portable(self) -> bool:
+        """True if `with_cells` gives what compiling for another closure would give."""
+        closed = bool(self.specialized.source.freevars)
+        return not (closed and (self.stubs or self.specialized.natives))
+
+    def with_cells(self, cells: Mapping[str, CellType]) -> Specialization:
+        """Returns this specialization for another closure over the same code.
+
+        Args:
+            cells: Cells of the user's variables, by name.
+        """
+        guard_globals = {**self.guard.__globals__, "cells": dict(cells)}
+        guard = FunctionType(self.guard.__code__, guard_globals, GUARD)
+        old = zip(
+            self.run.__code__.co_freevars, self.run.__closure__ or (), strict=True
+        )
+        closure = tuple(cells.get(name, cell) for name, cell in old)
+        run = FunctionType(
+            self.run.__code__, self.run.__globals__, self.run.__name__, None, closure
+        )
+        run.__qualname__ = self.run.__qualname__
+        return replace(self, guard=guard, run=run)
 
     def stage_text(self, stage: str, target: str | None = None) -> str:
         """Returns the emitted module at another stage of the pipeline.

@@ -173,6 +173,9 @@ def notify(event: Event, dispatcher: Dispatcher, detail: Any) -> None:
 
 def reset() -> None:
     """Forgets all specializations of all functions, as if nothing had been called yet."""
+    from srcjit import shared
+
+    shared.clear()
     for dispatcher in dispatchers():
         dispatcher.reset()
 

@@ -29,7 +29,7 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from srcjit import control
+from srcjit import control, shared
 from srcjit.compiler import Specialization, compile_specialization
 from srcjit.diagnostics import (
     CompilerFault,
@@ -73,7 +73,6 @@ class Dispatcher:
         *,
         source: FunctionSource | None = None,
         stub: FunctionType | None = None,
-        compile: Callable[..., Specialization] = compile_specialization,
     ) -> None:
         self.function = function
         self.options = options
@@ -83,7 +82,6 @@ class Dispatcher:
         self.lock = threading.RLock()
         self.stub_text = ""
         self._source = source
-        self._compile = compile
         self._name = _identifier(function.__name__)
         self._names = _StubNames(self.signature.parameters)
         self._numbered: dict[int, Specialization] = {}
@@ -130,8 +128,13 @@ class Dispatcher:
                 return found
             if self.specializations and not self._may_recompile(values):
                 return self.function
-            made = self._compiled(values)
-            return self.function if made is None else made.run
+            made = shared.find(self.function, self.options, values)
+            if made is None:
+                made = self._compiled(values)
+            if made is None:
+                return self.function
+            self.add(made)
+            return made.run
 
     def _may_recompile(self, values: tuple[Any, ...]) -> bool:
         """Learns from the nearest specialization what differs; false to run natively."""
@@ -187,7 +190,7 @@ class Dispatcher:
         try:
             with _inside_compiler():
                 arguments = self._by_name(values)
-                made = self._compile(
+                made = compile_specialization(
                     self.function,
                     self.source,
                     arguments,
@@ -202,17 +205,21 @@ class Dispatcher:
             self._stop(problem.diagnostic, problem)
         except SourceUnavailable as problem:
             message = f"`{self.function.__qualname__}` has no source: {problem}"
-            self._stop(Diagnostic("SJ001", message, self._origin()), problem)
+            self._stop(
+                Diagnostic("SJ001", message, definition_line(self.function)), problem
+            )
         except Exception as problem:
             if os.environ.get(RAISE) == "1":
                 raise
             diagnostic = getattr(problem, "diagnostic", None)
             if not isinstance(diagnostic, Diagnostic):
                 message = f"{type(problem).__name__}: {_first_line(problem)}"
-                diagnostic = Diagnostic("SJ900", message, self._origin())
+                diagnostic = Diagnostic(
+                    "SJ900", message, definition_line(self.function)
+                )
             self._stop(diagnostic, problem)
         else:
-            self.add(made)
+            shared.share(self.function, made)
             return made
         return None
 
@@ -244,7 +251,7 @@ class Dispatcher:
         control.notify("stopped", self, diagnostic)
         diagnostic = replace(
             diagnostic,
-            origin=diagnostic.origin or self._origin(),
+            origin=diagnostic.origin or definition_line(self.function),
             notes=(
                 *diagnostic.notes,
                 f"Python runs `{self.function.__qualname__}` as a whole",
@@ -253,15 +260,6 @@ class Dispatcher:
         control.notify("stopped", self, diagnostic)
         log.warning("%s", render(diagnostic))
         log.debug("srcjit stopped at", exc_info=problem)
-
-    def _origin(self) -> Origin:
-        code = self.function.__code__
-        return Origin(
-            code.co_filename,
-            code.co_firstlineno,
-            end_line=code.co_firstlineno,
-            function=self.function.__qualname__,
-        )
 
     def _by_name(self, values: tuple[Any, ...]) -> dict[str, Any]:
         names = self.signature.as_written(self.source.class_name)
@@ -407,6 +405,17 @@ def _inside_compiler() -> Iterator[None]:
             yield
         finally:
             control.compiling.active = False
+
+
+def definition_line(function: FunctionType) -> Origin:
+    """Returns where a function begins: the first line of its definition."""
+    code = function.__code__
+    line = code.co_firstlineno
+    text = linecache.getline(code.co_filename, line).rstrip()
+    column = len(text) - len(text.lstrip())
+    return Origin(
+        code.co_filename, line, column, line, len(text), function.__qualname__
+    )
 
 
 def _place(function: FunctionType) -> str:

@@ -13,11 +13,10 @@ import torch
 
 from srcjit import control
 from srcjit.diagnostics import Diagnostic, GraphBreakError, render
-from srcjit.dispatch import Dispatcher
+from srcjit.dispatch import Dispatcher, definition_line
 from srcjit.logs import root as log
 from srcjit.module import jit_module
 from srcjit.options import Options
-from srcjit.origin import Origin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -169,12 +168,11 @@ def jit_function(function: FunctionType, options: Options) -> Any:
 
 
 def _generator(function: FunctionType, options: Options) -> FunctionType:
-    code = function.__code__
     kind = "coroutine" if inspect.iscoroutinefunction(function) else "generator"
     diagnostic = Diagnostic(
         "SJ002",
         f"`{function.__qualname__}` is a {kind} function",
-        Origin(code.co_filename, code.co_firstlineno, end_line=code.co_firstlineno),
+        definition_line(function),
         (f"Python runs `{function.__qualname__}` as a whole",),
     )
     if options.fullgraph:

@@ -16,6 +16,7 @@ from . import front_end as stand_in
 
 @pytest.fixture
 def front_end(monkeypatch: pytest.MonkeyPatch) -> stand_in.FrontEnd:
+    control.reset()
     made = stand_in.FrontEnd()
     pipeline = ModuleType("srcjit.passes.pipeline")
     pipeline.specialize = made.specialize

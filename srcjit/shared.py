@@ -1,0 +1,80 @@
+"""Specializations by the code that they were made for, to be used again.
+
+Functions that share their code share what was compiled for it: the instances of a module
+class, whose `forward` is one function, and the closures that a factory or a loop makes. Each
+jitted function still has a list and a limit of its own; on a miss it looks here before it
+compiles. What is kept holds none of the user's closure cells.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from types import CellType, CodeType, FunctionType
+from typing import TYPE_CHECKING, Any
+
+from srcjit.load import closure_cells
+from srcjit.options import Options
+
+if TYPE_CHECKING:
+    from srcjit.compiler import Specialization
+
+MOST = 64
+"""Specializations kept for one code object; the oldest go first."""
+
+_lock = threading.Lock()
+_table: dict[int, tuple[weakref.ref[CodeType], dict[Any, list[Specialization]]]] = {}
+# NOTE: by identity; code objects compare by value and leave the file out.
+
+
+def share(function: FunctionType, made: Specialization) -> None:
+    """Keeps a new specialization of `function` for functions with the same code."""
+    if not made.portable:
+        return
+    empty = {name: CellType() for name in function.__code__.co_freevars}
+    with _lock:
+        kept = _entry(function.__code__).setdefault(_key(function, made.options), [])
+        kept.append(made.with_cells(empty))
+        del kept[:-MOST]
+
+
+def find(
+    function: FunctionType, options: Options, values: tuple[Any, ...]
+) -> Specialization | None:
+    """Returns a specialization for `function` whose guards hold for `values`."""
+    cells = closure_cells(function)
+    for made in _kept(function, options):
+        bound = made.with_cells(cells)
+        if bound.guard(*values):
+            return bound
+    return None
+
+
+def clear() -> None:
+    """Forgets everything."""
+    with _lock:
+        _table.clear()
+
+
+def _kept(function: FunctionType, options: Options) -> Iterator[Specialization]:
+    with _lock:
+        entry = _table.get(id(function.__code__))
+        if entry is None or entry[0]() is not function.__code__:
+            return
+        kept = list(entry[1].get(_key(function, options), ()))
+    # The newest is the likeliest to fit.
+    yield from reversed(kept)
+
+
+def _key(function: FunctionType, options: Options) -> Any:
+    return options, id(function.__globals__)
+
+
+def _entry(code: CodeType) -> dict[Any, list[Specialization]]:
+    key = id(code)
+    entry = _table.get(key)
+    if entry is None or entry[0]() is not code:
+        entry = (weakref.ref(code, lambda _: _table.pop(key, None)), {})
+        _table[key] = entry
+    return entry[1]
