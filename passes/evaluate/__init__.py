@@ -1,0 +1,1 @@
+"""The online partial evaluator (see `evaluator`)."""

@@ -1,0 +1,62 @@
+"""How evaluation says that it cannot go on, and what the splitter needs to know about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import libcst as cst
+
+from srcjit.diagnostics import GraphBreak
+from srcjit.origin import Origin
+
+if TYPE_CHECKING:
+    from .values import Scalar
+
+
+class Break(GraphBreak):
+    """A graph break with the facts that decide how to go on.
+
+    Attributes:
+        harmless: Running the statement natively changes no object that evaluation tracks.
+        result: Type of the number that the statement's call returns, if it is known.
+        needs_unknown: The statement uses a variable whose value only the running program knows;
+            the rest of the program must become a resume function that starts with it.
+        needs_known: A run-time number that must be known here.
+        node: The smallest expression that broke.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        origin: Origin | None = None,
+        *,
+        notes: tuple[str, ...] = (),
+        hint: str = "",
+        harmless: bool = False,
+        result: type | None = None,
+        needs_unknown: bool = False,
+        needs_known: Scalar | None = None,
+        node: cst.CSTNode | None = None,
+    ) -> None:
+        super().__init__(code, message, origin, notes, hint)
+        self.harmless = harmless
+        self.result = result
+        self.needs_unknown = needs_unknown
+        self.needs_known = needs_known
+        self.node = node
+        self.inlined = False
+        """Whether it broke inside an inlined callee of the statement."""
+
+
+class Respecialize(Exception):
+    """Evaluation must start again with the number behind `source_text` known."""
+
+    def __init__(self, source_text: str) -> None:
+        super().__init__(source_text)
+        self.source_text = source_text
+
+
+def unknown_operand(what: str) -> Break:
+    """The break for an operation on a value that only the running program knows."""
+    return Break("SJ020", f"{what} a value that is not known", needs_unknown=True)

@@ -1,0 +1,317 @@
+"""The open segment: a torch-level `fx.Graph` that grows by one node per tensor operation.
+
+Each operation is run on fake tensors by PyTorch itself, which gives shape, dtype, strides and
+errors; nothing here knows an operator.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedFakeTensorException,
+    UnsupportedOperatorException,
+)
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from srcjit.diagnostics import GraphBreak
+
+from ..program import Segment
+from .breaks import Break
+from .values import (
+    DictValue,
+    Known,
+    ListValue,
+    Scalar,
+    SliceValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    constant,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+class SegmentBuilder:
+    """Records tensor operations between two graph breaks.
+
+    NOTE: every change is journaled, so that a statement that breaks leaves no trace.
+    """
+
+    def __init__(self, evaluator: Evaluator, name: str) -> None:
+        self.evaluator = evaluator
+        self.name = name
+        self.graph = torch.fx.Graph()
+        self.inputs: list[Value] = []
+        self.operations = 0
+        self.touched: list[Value] = []
+        self.mutates = False
+        self._first: torch.fx.Node | None = None
+
+    # ── operands ──────────────────────────────────────────────────────────────────
+
+    def _placeholder(self, value: TensorValue | Scalar, hint: str) -> torch.fx.Node:
+        journal = self.evaluator.journal
+        anchor = self._last_placeholder()
+        context = (
+            self.graph.inserting_after(anchor)
+            if anchor is not None
+            else self.graph.inserting_before(self._first_node())
+        )
+        with context:
+            node = self.graph.placeholder(hint)
+            node.target = node.name
+        journal.record(lambda: self.graph.erase_node(node))
+        journal.append(self.inputs, value)
+        journal.set_attr(value, "node", node)
+        journal.append(self.touched, value)
+        return node
+
+    def _last_placeholder(self) -> torch.fx.Node | None:
+        last = None
+        for node in self.graph.nodes:
+            if node.op != "placeholder":
+                break
+            last = node
+        return last
+
+    def _first_node(self) -> torch.fx.Node:
+        return self.graph._root.next
+
+    def operand(self, value: Value) -> Any:
+        """Returns the fx argument for `value`, making it an input of the segment if need be."""
+        match value:
+            case TensorValue():
+                if value.node is not None:
+                    return value.node
+                hint = value.source.hint if value.source else value.name or "tensor"
+                return self._placeholder(value, hint)
+            case Scalar():
+                if value.symbol is None:
+                    raise Break("SJ020", "a run-time value is used in a tensor operation")
+                if value.node is not None:
+                    return value.node
+                return self._placeholder(value, value.name or "scalar")
+            case TupleValue():
+                items = [self.operand(item) for item in value.items]
+                return value.cls(*items) if hasattr(value.cls, "_fields") else tuple(items)
+            case ListValue():
+                return [self.operand(i) for i in self.evaluator.list_items(value)]
+            case DictValue():
+                return {k: self.operand(v) for k, v in self.evaluator.dict_items(value).items()}
+            case SliceValue():
+                return slice(
+                    self.operand(value.start), self.operand(value.stop), self.operand(value.step)
+                )
+            case Known():
+                return self.evaluator.operand_constant(value)
+        raise Break("SJ020", "a tensor operation needs a value that is not known")
+
+    def fake(self, value: Value) -> Any:
+        """Returns what `value` is in the fake execution of an operation."""
+        match value:
+            case TensorValue():
+                return value.fake
+            case Scalar():
+                return value.symbol
+            case TupleValue():
+                items = [self.fake(item) for item in value.items]
+                if value.cls is torch.Size:
+                    return torch.Size(items)
+                return value.cls(*items) if hasattr(value.cls, "_fields") else tuple(items)
+            case ListValue():
+                return [self.fake(i) for i in self.evaluator.list_items(value)]
+            case DictValue():
+                return {k: self.fake(v) for k, v in self.evaluator.dict_items(value).items()}
+            case SliceValue():
+                return slice(self.fake(value.start), self.fake(value.stop), self.fake(value.step))
+            case Known():
+                return value.obj
+        raise Break("SJ020", "a tensor operation needs a value that is not known")
+
+    # ── operations ────────────────────────────────────────────────────────────────
+
+    def call(
+        self,
+        kind: str,
+        target: Callable[..., Any] | str,
+        args: list[Value],
+        kwargs: dict[str, Value],
+        hint: str,
+    ) -> Value:
+        """Runs one operation on fakes and records it.
+
+        Args:
+            kind: `call_function` or `call_method`.
+            target: The function, or the method's name (the receiver is `args[0]`).
+            args: Positional operands.
+            kwargs: Keyword operands.
+            hint: Name for the node.
+
+        Returns:
+            The result as a value: new tensors, the operand itself for in-place operations, or a
+            constant for metadata.
+
+        Raises:
+            GraphBreak: SJ030 when eager would raise, SJ103 to SJ105 when fakes cannot run it.
+        """
+        fake_args = [self.fake(a) for a in args]
+        fake_kwargs = {k: self.fake(v) for k, v in kwargs.items()}
+        result = self._run(kind, target, fake_args, fake_kwargs)
+        if result is None or (not _has_tensor(result) and is_constant(result)):
+            if result is None and kind == "call_function":
+                raise Break(
+                    "SJ010", f"`{getattr(target, '__name__', target)}` returns no tensor"
+                )
+            for value in [*args, *kwargs.values()]:
+                self.evaluator.use_deep(value)
+            return constant(result)
+        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            raise Break("SJ020", "a size that depends on a run-time number")
+        known = {id(v.fake): v for v in _tensors([*args, *kwargs.values()], self.evaluator)}
+        node_args = tuple(self.operand(a) for a in args)
+        node_kwargs = {k: self.operand(v) for k, v in kwargs.items()}
+        node = self._node(kind, target, node_args, node_kwargs, hint)
+        return self._wrap(result, node, known)
+
+    def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        try:
+            with self.evaluator.fake_mode:
+                if kind == "call_method":
+                    return getattr(args[0], target)(*args[1:], **kwargs)
+                return target(*args, **kwargs)
+        except GraphBreak:
+            raise
+        except DataDependentOutputException as error:
+            raise Break("SJ103", f"`{name}` reads the value of a tensor") from error
+        except DynamicOutputShapeException as error:
+            raise Break("SJ104", f"the shape of `{name}`'s result depends on data") from error
+        except GuardOnDataDependentSymNode as error:
+            raise Break("SJ020", f"`{name}` decides on a run-time number") from error
+        except (UnsupportedFakeTensorException, UnsupportedOperatorException) as error:
+            raise Break("SJ105", f"fake tensors cannot run `{name}`") from error
+        except Exception as error:
+            first = str(error).splitlines()[0] if str(error) else ""
+            raise Break(
+                "SJ030", f"`{name}` raises {type(error).__name__}: {first}"
+            ) from error
+
+    def _node(
+        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], hint: str
+    ) -> torch.fx.Node:
+        journal = self.evaluator.journal
+        node = self.graph.create_node(kind, target, args, kwargs, name=hint)
+        journal.record(lambda: self.graph.erase_node(node))
+        journal.set_attr(self, "operations", self.operations + 1)
+        origin = self.evaluator.statement_origin()
+        if origin is not None:
+            node.meta["origin"] = origin
+        return node
+
+    def store(self, target: Callable[..., Any], args: list[Value]) -> None:
+        """Records `args[0][args[1]] = args[2]`, an in-place operation without a result."""
+        self._run("call_function", target, [self.fake(a) for a in args], {})
+        self._node("call_function", target, tuple(self.operand(a) for a in args), {}, "store")
+        self.evaluator.journal.set_attr(self, "mutates", True)
+
+    def effect(self, target: Callable[..., Any], *args: Any) -> None:
+        """Records a call without tensor operands, such as a change of the grad mode."""
+        name = getattr(target, "__name__", "effect").strip("_")
+        node = self._node("call_function", target, args, {}, name)
+        journal = self.evaluator.journal
+        journal.set_attr(self, "operations", self.operations - 1)
+        node.meta["effect"] = True
+
+    def _wrap(self, result: Any, node: torch.fx.Node, known: dict[int, TensorValue]) -> Value:
+        journal = self.evaluator.journal
+        if isinstance(result, torch.Tensor):
+            if id(result) in known:
+                journal.set_attr(self, "mutates", True)
+                return known[id(result)]
+            value = TensorValue(result, node, cls=_eager_class(result))
+            node.meta["value"] = value
+            journal.append(self.touched, value)
+            return value
+        if isinstance(result, (tuple, list)):
+            items: list[Value] = []
+            for index, item in enumerate(result):
+                if isinstance(item, torch.Tensor) and id(item) in known:
+                    items.append(known[id(item)])
+                elif isinstance(item, (torch.Tensor, tuple, list)):
+                    child = self._node(
+                        "call_function", operator.getitem, (node, index), {}, f"{node.name}_{index}"
+                    )
+                    journal.set_attr(self, "operations", self.operations - 1)
+                    items.append(self._wrap(item, child, known))
+                elif is_constant(item):
+                    items.append(constant(item))
+                else:
+                    raise Break("SJ105", "an operation returns an object that is no tensor")
+            if isinstance(result, list):
+                return ListValue(items)
+            return TupleValue(items, type(result))
+        if is_constant(result):
+            return constant(result)
+        raise Break("SJ105", f"an operation returns a `{type(result).__name__}`")
+
+    # ── closing ───────────────────────────────────────────────────────────────────
+
+    def close(self, outputs: list[TensorValue], grad_enabled: bool) -> Segment:
+        """Ends the segment; `outputs` become its results, in order."""
+        self.graph.output(tuple(value.node for value in outputs))
+        for node in reversed(list(self.graph.nodes)):
+            if node.op == "placeholder" and not node.users:
+                self.inputs.pop(self._position(node))
+                self.graph.erase_node(node)
+        self.graph.lint()
+        module = torch.fx.GraphModule(torch.nn.Module(), self.graph, self.name)
+        return Segment(
+            name=self.name,
+            graph_module=module,
+            inputs=tuple(self.fake(value) for value in self.inputs),
+            outputs=tuple(value.fake for value in outputs),
+            grad_enabled=grad_enabled,
+            origins={
+                n.name: n.meta["origin"] for n in self.graph.nodes if "origin" in n.meta
+            },
+        )
+
+    def _position(self, node: torch.fx.Node) -> int:
+        placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
+        return placeholders.index(node)
+
+
+def _eager_class(result: torch.Tensor) -> type:
+    return torch.nn.Parameter if isinstance(result, torch.nn.Parameter) else torch.Tensor
+
+
+def _has_tensor(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return True
+    if isinstance(result, (tuple, list)):
+        return any(_has_tensor(item) for item in result)
+    return False
+
+
+def _tensors(values: list[Value], evaluator: Evaluator) -> list[TensorValue]:
+    found: list[TensorValue] = []
+    for value in values:
+        match value:
+            case TensorValue():
+                found.append(value)
+            case TupleValue():
+                found += _tensors(value.items, evaluator)
+            case ListValue():
+                found += _tensors(evaluator.list_items(value), evaluator)
+            case DictValue():
+                found += _tensors(list(evaluator.dict_items(value).values()), evaluator)
+    return found

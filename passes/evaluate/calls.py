@@ -1,0 +1,361 @@
+"""Calls: decides whether a callee is folded, recorded, inlined or left to Python."""
+
+from __future__ import annotations
+
+import functools
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    WrapperDescriptorType,
+)
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+import torch
+
+from . import attributes, builtin_calls, containers, contexts, functions, tensors
+from .breaks import Break, unknown_operand
+from .frames import Frame
+from .frozen import is_frozen
+from .sources import Attribute, Bound, Item
+from .values import (
+    BuiltinMethod,
+    DictValue,
+    FunctionValue,
+    InstanceValue,
+    Known,
+    MethodValue,
+    PartialValue,
+    Scalar,
+    SuperValue,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    constant,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def call_expression(ev: Evaluator, frame: Frame, node: cst.Call) -> Value:
+    """Evaluates a call inside an expression."""
+    function, args, kwargs = operands(ev, frame, node)
+    if isinstance(function, Known) and function.obj is super:
+        return _super(ev, frame, args)
+    return call(ev, function, args, kwargs)
+
+
+def operands(
+    ev: Evaluator, frame: Frame, node: cst.Call
+) -> tuple[Value, list[Value], dict[str, Value]]:
+    """Evaluates the callee and the arguments of a call, in order."""
+    from .expressions import evaluate, iteration
+
+    function = evaluate(ev, frame, node.func)
+    args: list[Value] = []
+    kwargs: dict[str, Value] = {}
+    for argument in node.args:
+        value = evaluate(ev, frame, argument.value)
+        if argument.star == "*":
+            args += list(ev.iterate(iteration(ev, value)))
+        elif argument.star == "**":
+            if isinstance(value, Unknown):
+                raise unknown_operand("`**` needs")
+            if not isinstance(value, DictValue):
+                raise Break("SJ020", "`**` of a value that is not a tracked dict")
+            entries = ev.dict_items(value)
+            if any(key in kwargs for key in entries):
+                raise Break("SJ030", "raises TypeError: multiple values for keyword argument")
+            kwargs.update(entries)
+        elif argument.keyword is not None:
+            kwargs[argument.keyword.value] = value
+        else:
+            args.append(value)
+    return function, args, kwargs
+
+
+def call(
+    ev: Evaluator, function: Value, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Returns the value of `function(*args, **kwargs)`.
+
+    Raises:
+        Break: When only Python can make the call.
+    """
+    target = resolve(ev, function, args, kwargs)
+    if isinstance(target, Frame):
+        return ev.run_nested(target)
+    return target
+
+
+def resolve(
+    ev: Evaluator, function: Value, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    """Returns the result of a call, or the frame to evaluate if it is inlined."""
+    function = ev.look(function)
+    match function:
+        case FunctionValue():
+            return functions.frame_of_value(ev, function, args, kwargs)
+        case MethodValue():
+            return resolve(ev, function.function, [function.receiver, *args], kwargs)
+        case BuiltinMethod():
+            return containers.call_method(
+                ev, function.receiver, function.attribute, args, kwargs
+            )
+        case PartialValue():
+            return resolve(
+                ev, function.function, [*function.args, *args], {**function.kwargs, **kwargs}
+            )
+        case InstanceValue():
+            method = attributes.load(ev, function, "__call__")
+            return resolve(ev, method, args, kwargs)
+        case Unknown():
+            raise Break("SJ011", "the called value is not known", needs_unknown=True)
+        case Known():
+            return _known(ev, function, args, kwargs)
+    raise Break("SJ011", f"a {type(function).__name__} is called")
+
+
+def _known(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    obj = function.obj
+    special = builtin_calls.handler(obj)
+    if special is not None:
+        ev.use(function)
+        return special(ev, args, kwargs)
+    if isinstance(obj, torch.nn.Module):
+        return _module(ev, function, args, kwargs)
+    context = contexts.manager(ev, function, args, kwargs)
+    if context is not None:
+        return context
+    if isinstance(obj, FunctionType):
+        return _python_function(ev, function, args, kwargs)
+    if tensors.is_operation(obj) or obj in _pure_functions():
+        ev.use(function)
+        return tensors.call_function(ev, obj, args, kwargs)
+    if isinstance(obj, MethodType):
+        return _bound_method(ev, function, args, kwargs)
+    if isinstance(obj, functools.partial) and function.source is not None:
+        return _partial(ev, function, args, kwargs)
+    if isinstance(obj, type):
+        return builtin_calls.construct(ev, function, args, kwargs)
+    if isinstance(obj, (MethodDescriptorType, WrapperDescriptorType)) and args:
+        receiver = ev.look(args[0])
+        if isinstance(receiver, TensorValue) and hasattr(torch.Tensor, obj.__name__):
+            return tensors.call_method(ev, receiver, obj.__name__, args[1:], kwargs)
+        if not isinstance(receiver, (Known, Unknown)):
+            return containers.call_method(ev, receiver, obj.__name__, args[1:], kwargs)
+    if isinstance(obj, BuiltinFunctionType):
+        return _builtin(ev, function, args, kwargs)
+    if _defines_call(obj):
+        method = attributes.load(ev, function, "__call__")
+        if isinstance(method, MethodValue):
+            return resolve(ev, method, args, kwargs)
+    raise Break("SJ010", f"`{_name(obj)}` has no source")
+
+
+def _pure_functions() -> frozenset[Any]:
+    return tensors._PURE
+
+
+def _name(obj: Any) -> str:
+    return str(getattr(obj, "__qualname__", None) or type(obj).__name__)
+
+
+def _defines_call(obj: Any) -> bool:
+    return isinstance(getattr(type(obj), "__call__", None), FunctionType)
+
+
+def _python_function(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    obj: FunctionType = function.obj
+    if getattr(obj, "_torchdynamo_disable", False) or getattr(obj, "__srcjit_disabled__", False):
+        raise Break("SJ013", f"`{obj.__name__}` is disabled")
+    if getattr(obj, "__srcjit_graph_break__", False):
+        raise Break("SJ120", "explicit graph break", harmless=True)
+    if getattr(obj, "__srcjit_allow_in_graph__", False):
+        ev.use(function)
+        return tensors.call_function(ev, obj, args, kwargs)
+    dispatcher = getattr(obj, "__srcjit__", None)
+    if dispatcher is not None:
+        inner = dispatcher.target
+        return _python_function(ev, _inner_function(ev, function, inner), args, kwargs)
+    if tensors.is_operation(obj):
+        ev.use(function)
+        try:
+            return tensors.call_function(ev, obj, args, kwargs)
+        except Break as stop:
+            # A Python function that fakes cannot run whole may still run piece by piece.
+            if stop.diagnostic.code not in ("SJ103", "SJ104", "SJ105", "SJ010"):
+                raise
+    return functions.frame_of_known(ev, function, args, kwargs)
+
+
+def _inner_function(ev: Evaluator, stub: Known, inner: FunctionType) -> Known:
+    """The user's function behind a dispatch stub."""
+    if stub.source is None:
+        return Known(inner, None)
+    ev.use(stub)
+    return Known(inner, Bound(ev.guards.bind(inner, inner.__name__)))
+
+
+def _bound_method(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    obj: MethodType = function.obj
+    if function.source is None:
+        receiver: Value = Known(obj.__self__, None)
+        inner = Known(obj.__func__, None)
+    else:
+        ev.guards.type_of(function.source, obj)
+        receiver = ev.wrap(obj.__self__, Attribute(function.source, "__self__"))
+        inner = ev.wrap(obj.__func__, Attribute(function.source, "__func__"))  # type: ignore[assignment]
+    return resolve(ev, inner, [receiver, *args], kwargs)
+
+
+def _partial(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    obj, source = function.obj, function.source
+    assert source is not None
+    ev.guards.type_of(source, obj)
+    ev.guards.add(f"len({source.guard}.args) == {len(obj.args)}")
+    ev.guards.add(f"tuple({source.guard}.keywords) == {tuple(obj.keywords)!r}")
+    inner = ev.wrap(obj.func, Attribute(source, "func"))
+    first = [ev.wrap(a, Item(Attribute(source, "args"), i)) for i, a in enumerate(obj.args)]
+    named = {
+        key: ev.wrap(value, Item(Attribute(source, "keywords"), key))
+        for key, value in obj.keywords.items()
+    }
+    return resolve(ev, inner, [*first, *args], {**named, **kwargs})
+
+
+def _builtin(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """A C function: folded when it is pure and its arguments are known."""
+    obj = function.obj
+    module = getattr(obj, "__module__", None)
+    receiver = getattr(obj, "__self__", None)
+    if module in ("math", "_operator", "operator", "cmath", "unicodedata") or (
+        receiver is not None and is_constant(receiver)
+    ):
+        ev.use(function)
+        return fold_call(ev, obj, args, kwargs)
+    raise Break(
+        "SJ010",
+        f"`{_name(obj)}` has no source",
+        harmless=builtin_calls.is_harmless(obj),
+        result=builtin_calls.result_type(obj),
+    )
+
+
+def fold_call(
+    ev: Evaluator, function: Any, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Calls a pure function of constants during evaluation."""
+    name = getattr(function, "__name__", "a function")
+    for value in args:
+        if isinstance(value, TensorValue):
+            raise Break("SJ103", f"`{name}` reads the value of a tensor", harmless=True)
+        if isinstance(value, Scalar):
+            raise Break("SJ020", f"`{name}` of a run-time number", harmless=True)
+    known = [ev.known(value, f"`{name}`") for value in args]
+    named = {key: ev.known(value, f"`{name}`") for key, value in kwargs.items()}
+    if not all(is_constant(obj) for obj in [*known, *named.values()]):
+        raise Break("SJ010", f"`{name}` of an object that is not a constant")
+    try:
+        result = function(*known, **named)
+    except Exception as error:
+        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+    return from_constant(result)
+
+
+def from_constant(result: Any) -> Value:
+    """Returns the value for a new object that a pure function made of constants."""
+    from .values import ListValue, SetValue
+
+    if is_constant(result):
+        return constant(result)
+    if type(result) in (list, tuple):
+        items = [from_constant(item) for item in result]
+        return ListValue(items) if type(result) is list else TupleValue(items)
+    if type(result) is dict:
+        return DictValue({key: from_constant(value) for key, value in result.items()})
+    if type(result) is set:
+        return SetValue(dict.fromkeys(result))
+    raise Break("SJ020", f"a `{type(result).__name__}` is made")
+
+
+# ── modules ─────────────────────────────────────────────────────────────────────────
+
+
+def _module(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    """`module(...)`: without hooks it is `module.forward(...)`."""
+    module, source = function.obj, function.source
+    cls = type(module)
+    if cls.__call__ is not torch.nn.Module.__call__:
+        method = attributes.load(ev, function, "__call__")
+        return resolve(ev, method, args, kwargs)
+    if source is None:
+        raise Break("SJ010", f"a `{cls.__name__}` that is reached by no path is called")
+    ev.guards.type_of(source, module)
+    text = source.guard
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    if any(getattr(module, hook) for hook in hooks) or _global_hooks():
+        raise Break("SJ010", f"`{cls.__name__}` has hooks")
+    ev.guards.add(f"not ({' or '.join(f'{text}.{hook}' for hook in hooks)})", "no hooks")
+    check = ev.guards.bind(_global_hooks, "has_global_hooks")
+    ev.guards.add(f"not {check}()")
+    return resolve(ev, attributes.load(ev, function, "forward"), args, kwargs)
+
+
+def _global_hooks() -> bool:
+    """Whether hooks for all modules are registered."""
+    return bool(torch.nn.modules.module._has_any_global_hook())
+
+
+# ── super ───────────────────────────────────────────────────────────────────────────
+
+
+def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
+    if len(args) == 2:
+        owner, receiver = args
+        if isinstance(owner, Known) and isinstance(owner.obj, type):
+            ev.use(owner)
+            return SuperValue(owner.obj, receiver)
+        raise Break("SJ020", "`super` of a class that is not known")
+    if args:
+        raise Break("SJ040", "`super` with one argument")
+    holder = frame
+    while holder.parent is not None and not holder.scope.cells.get("__class__"):
+        holder = holder.parent
+    cell = holder.scope.cells.get("__class__")
+    method = frame
+    while method.source.name == "<comprehension>" and method.parent is not None:
+        method = method.parent
+    first = next(iter(functions.parameter_names(method.source.tree.params)), None)
+    if cell is None or first is None or first not in method.env:
+        raise Break("SJ040", "`super()` outside a method")
+    return SuperValue(cell.cell_contents, ev.look(method.env[first]))
+
+
+def call_method_if_defined(
+    ev: Evaluator, receiver: InstanceValue, name: str, args: list[Value]
+) -> Value | None:
+    """Calls a special method of an instance; None when its class has none."""
+    if not isinstance(attributes._class_attribute(receiver.cls, name), FunctionType):
+        return None
+    return call(ev, attributes.load(ev, receiver, name), args, {})
+
+
+__all__ = ["call", "call_expression", "fold_call", "is_frozen", "resolve"]

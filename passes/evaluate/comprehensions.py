@@ -1,0 +1,122 @@
+"""Comprehensions, each in a scope of its own whose first iterable belongs to the outer one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from ..scopes import writes
+from . import expressions, loops, targets
+from .breaks import Break
+from .frames import Frame
+from .truth import truth
+from .values import DictValue, IteratorValue, ListValue, SetValue, Value
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+SCOPE_NAME = "<comprehension>"
+
+
+def _scope(frame: Frame, node: Any) -> Frame:
+    """A frame whose locals are the comprehension's targets."""
+    bound: set[str] = set()
+    clause = node.for_in
+    while clause is not None:
+        bound |= writes(
+            cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(clause.target)], cst.Name("_"))])
+        )
+        clause = clause.inner_for_in
+    source = type(frame.source)(
+        name=SCOPE_NAME,
+        qualname=frame.source.qualname,
+        file=frame.source.file,
+        first_line=frame.source.first_line,
+        tree=frame.source.tree,
+        origins=frame.origins,
+        class_name=frame.source.class_name,
+    )
+    return Frame(source, frame.scope, set(bound), {}, frame.origins, parent=frame)
+
+
+def _run(
+    ev: Evaluator,
+    outer: Frame,
+    inner: Frame,
+    clause: cst.CompFor,
+    first: bool,
+    visit: Callable[[], None],
+) -> None:
+    iterable = expressions.evaluate(ev, outer if first else inner, clause.iter)
+    iterator = loops.iterator_over(ev, iterable)
+    for item in ev.iterate(iterator):
+        targets.assign(ev, inner, clause.target, item)
+        if all(truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs):
+            if clause.inner_for_in is not None:
+                _run(ev, outer, inner, clause.inner_for_in, False, visit)
+            else:
+                visit()
+
+
+def list_comprehension(ev: Evaluator, frame: Frame, node: cst.ListComp) -> Value:
+    """`[f(x) for x in xs if c]` over what is known."""
+    inner = _scope(frame, node)
+    items: list[Value] = []
+    _run(
+        ev,
+        frame,
+        inner,
+        node.for_in,
+        True,
+        lambda: items.append(expressions.evaluate(ev, inner, node.elt)),
+    )
+    return ListValue(items)
+
+
+def set_comprehension(ev: Evaluator, frame: Frame, node: cst.SetComp) -> Value:
+    """`{f(x) for x in xs}`."""
+    inner = _scope(frame, node)
+    items: dict[Any, None] = {}
+
+    def visit() -> None:
+        items[expressions.key_of(ev, expressions.evaluate(ev, inner, node.elt))] = None
+
+    _run(ev, frame, inner, node.for_in, True, visit)
+    return SetValue(items)
+
+
+def dict_comprehension(ev: Evaluator, frame: Frame, node: cst.DictComp) -> Value:
+    """`{k: v for k, v in pairs}`."""
+    inner = _scope(frame, node)
+    items: dict[Any, Value] = {}
+
+    def visit() -> None:
+        key = expressions.key_of(ev, expressions.evaluate(ev, inner, node.key))
+        items[key] = expressions.evaluate(ev, inner, node.value)
+
+    _run(ev, frame, inner, node.for_in, True, visit)
+    return DictValue(items)
+
+
+def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) -> Value:
+    """`(f(x) for x in xs)`, evaluated whole.
+
+    NOTE: a consumer such as `any` may stop early, so this is exact only if evaluating the
+    elements changes nothing; otherwise it breaks.
+    """
+    inner = _scope(frame, node)
+    items: list[Value] = []
+    effects, mutates = len(ev.effects), ev.builder.mutates
+    _run(
+        ev,
+        frame,
+        inner,
+        node.for_in,
+        True,
+        lambda: items.append(expressions.evaluate(ev, inner, node.elt)),
+    )
+    if len(ev.effects) != effects or ev.builder.mutates != mutates:
+        raise Break("SJ040", "a generator expression with side effects")
+    return IteratorValue(items, generator=True)

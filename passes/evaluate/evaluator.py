@@ -1,0 +1,375 @@
+"""The online partial evaluator: walks a function once with its actual arguments at hand.
+
+    def f(x, n):                      # f(tensor, 2)
+        for i in range(n):
+            x = x.sin() + i
+        return x
+
+evaluates to one segment `x.sin() + 0, .sin() + 1` and the guards `n == 2` and the tensor facts
+of `x`. This module holds the state of an evaluation and its main loop; each kind of statement
+and expression has a module of its own, and `split` says what happens at a graph break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from types import FunctionType
+from typing import Any
+
+import libcst as cst
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from srcjit.diagnostics import Diagnostic
+from srcjit.options import Options
+from srcjit.origin import Origin
+from srcjit.source import FunctionSource
+
+from ..namer import Namer
+from ..program import Continuation, Native, Segment
+from .breaks import Break, unknown_operand
+from .builder import SegmentBuilder
+from .frames import Block, Frame
+from .guarding import GuardRecorder
+from .journal import Journal
+from .sources import Item, Source
+from .values import (
+    DictValue,
+    IteratorValue,
+    Known,
+    ListValue,
+    Scalar,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    constant,
+    is_constant,
+)
+from .wrapping import wrap
+
+UNROLL_LIMIT = 256
+"""Iterations of one loop that are unrolled; longer loops stay native with a compiled body."""
+
+
+class Flow(Enum):
+    """How a statement ended."""
+
+    NEXT = "next"
+    BREAK = "break"
+    CONTINUE = "continue"
+    RETURN = "return"
+
+
+class LazyValue(Value):
+    """An object that is wrapped when somebody first looks at it."""
+
+    def __init__(self, obj: Any, source: Source) -> None:
+        self.obj = obj
+        self.source = source
+
+
+class Evaluator:
+    """One specialization in the making."""
+
+    def __init__(
+        self,
+        function: FunctionType,
+        source: FunctionSource,
+        options: Options,
+        dynamic: frozenset[str],
+        taken_names: set[str],
+    ) -> None:
+        from ..residual import ResidualBuilder
+
+        self.function = function
+        self.source = source
+        self.options = options
+        self.dynamic = dynamic
+        self.journal = Journal()
+        self.shape_env = ShapeEnv(
+            allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+        )
+        self.fake_mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
+        self.namer = Namer(taken_names)
+        self.guards = GuardRecorder(self.journal, self.namer)
+        self.residual = ResidualBuilder(self)
+        self.frames: list[Frame] = []
+        self.can_split = True
+        self.finished = False
+        self.memo: dict[Any, tuple[Value, Source]] = {}
+        self.keep_alive: list[Any] = []
+        self.scalar_sources: dict[int, str] = {}
+        self.effects: list[Callable[[], None]] = []
+        self.effect_values: list[Value] = []
+        self.overlay: dict[tuple[int, str], Value] = {}
+        self.segments: list[Segment] = []
+        self.builder = SegmentBuilder(self, "segment_0")
+        self.breaks: list[Diagnostic] = []
+        self.last_break_segments = -1
+        self.continuations: list[Continuation] = []
+        self.natives: list[Native] = []
+        self.inlined: dict[int, Callable[..., Any]] = {}
+        self.return_value: Value | None = None
+        self._origin_stack: list[Origin] = []
+
+    # ── main loop ─────────────────────────────────────────────────────────────────
+
+    def run(self) -> None:
+        """Evaluates until the residual program returns."""
+        while not self.finished:
+            self._step(self.frames[-1], 0, split=True)
+
+    def run_nested(self, frame: Frame) -> Value:
+        """Evaluates a call inside an expression; a graph break in it propagates."""
+        result: list[Value] = []
+        frame.on_return = result.append
+        depth = len(self.frames)
+        can_split, self.can_split = self.can_split, False
+        self.frames.append(frame)
+        try:
+            while len(self.frames) > depth:
+                self._step(self.frames[-1], 0, split=False)
+        except Break as stop:
+            stop.inlined = True
+            raise
+        finally:
+            del self.frames[depth:]
+            self.can_split = can_split
+        return result[0]
+
+    def run_block(self, frame: Frame, statements: Any) -> tuple[Flow, Value | None]:
+        """Evaluates a statement list of `frame` as part of one transaction.
+
+        Returns how it ended, and the value for `Flow.RETURN`.
+        """
+        base = len(frame.blocks)
+        blocks = list(frame.blocks)
+        frame.blocks.append(Block(statements))
+        can_split, self.can_split = self.can_split, False
+        try:
+            while len(frame.blocks) > base:
+                flow = self._step(frame, base, split=False)
+                if flow is not None:
+                    return flow
+            return Flow.NEXT, None
+        finally:
+            frame.blocks[:] = blocks
+            self.can_split = can_split
+
+    def _step(self, frame: Frame, base: int, split: bool) -> tuple[Flow, Value | None] | None:
+        from . import split as splitting
+        from .statements import execute
+
+        if not frame.blocks:
+            self.leave(frame, constant(None))
+            return None
+        block = frame.blocks[-1]
+        if block.index >= len(block.statements):
+            if split:
+                mark = self.journal.mark()
+                try:
+                    self._end_of_block(frame, block)
+                except Break as stop:
+                    self.journal.rollback(mark)
+                    splitting.handle_loop_head(self, frame, block, stop)
+            else:
+                self._end_of_block(frame, block)
+            return None
+        statement = block.statements[block.index]
+        origin = frame.origins.get(statement)
+        mark = self.journal.mark()
+        if origin is not None:
+            self._origin_stack.append(origin)
+        try:
+            self.journal.set_attr(block, "index", block.index + 1)
+            flow, value = execute(self, frame, statement)
+        except Break as stop:
+            if not split:
+                raise
+            self.journal.rollback(mark)
+            splitting.handle(self, frame, statement, stop)
+            return None
+        finally:
+            if origin is not None:
+                self._origin_stack.pop()
+        return self._unwind(frame, base, flow, value)
+
+    def _unwind(
+        self, frame: Frame, base: int, flow: Flow, value: Value | None
+    ) -> tuple[Flow, Value | None] | None:
+        if flow is Flow.NEXT:
+            return None
+        if flow is Flow.RETURN:
+            if base:
+                return flow, value
+            assert value is not None
+            self.leave(frame, value)
+            return None
+        while len(frame.blocks) > base:
+            block = frame.blocks[-1]
+            if block.kind != "body":
+                if flow is Flow.BREAK:
+                    frame.blocks.pop()
+                else:
+                    block.index = len(block.statements)
+                return None
+            frame.blocks.pop()
+        return flow, value
+
+    def _end_of_block(self, frame: Frame, block: Block) -> None:
+        from .loops import next_iteration
+
+        if block.kind == "body":
+            frame.blocks.pop()
+        else:
+            next_iteration(self, frame, block)
+
+    def leave(self, frame: Frame, value: Value) -> None:
+        """Ends a call: hands `value` to the caller, or ends the residual program."""
+        self.frames.pop()
+        if frame.on_return is not None:
+            frame.on_return(value)
+            return
+        self.return_value = value
+        self.residual.finish(value)
+        self.finished = True
+
+    def depth(self) -> int:
+        """Number of calls that are being evaluated."""
+        return len(self.frames)
+
+    # ── places ────────────────────────────────────────────────────────────────────
+
+    def statement_origin(self) -> Origin | None:
+        """The origin of the innermost statement that is being evaluated."""
+        return self._origin_stack[-1] if self._origin_stack else None
+
+    def origin_of(self, frame: Frame, node: cst.CSTNode | None) -> Origin | None:
+        """The origin of `node`, or of the statement around it."""
+        origin = frame.origins.get(node) if node is not None else None
+        return origin or self.statement_origin()
+
+    # ── values ────────────────────────────────────────────────────────────────────
+
+    def wrap(self, obj: Any, source: Source) -> Value:
+        """Returns the value for an object that existed before the call."""
+        return wrap(self, obj, source)
+
+    def lazy(self, obj: Any, source: Source) -> Value:
+        """Like `wrap`, but nothing is guarded before somebody looks."""
+        return LazyValue(obj, source)
+
+    def look(self, value: Value) -> Value:
+        """Returns `value`, wrapped if it was lazy."""
+        return self.wrap(value.obj, value.source) if isinstance(value, LazyValue) else value
+
+    def scalar(self, text: str, kind: type, hint: str) -> Scalar:
+        """Returns a new run-time number of exact type `kind` (int, float or bool)."""
+        symbol: Any = None
+        with self.shape_env.ignore_fresh_unbacked_symbols():
+            if kind is int:
+                symbol = self.shape_env.create_unbacked_symint()
+            elif kind is float:
+                symbol = self.shape_env.create_unbacked_symfloat()
+            elif kind is bool:
+                symbol = self.shape_env.create_unbacked_symbool()
+        return Scalar(text, kind, symbol, name=hint)
+
+    def use(self, value: Known) -> Any:
+        """Returns the object of a known value, guarded because something depends on it."""
+        if value.source is not None:
+            if is_constant(value.obj):
+                self.guards.value_of(value.source, value.obj)
+            else:
+                self.guards.identity_of(value.source, value.obj)
+        return value.obj
+
+    def use_deep(self, value: Value) -> None:
+        """Guards every constant inside an operand."""
+        match value:
+            case Known() if value.source is not None and is_constant(value.obj):
+                self.use(value)
+            case TupleValue():
+                for item in value.items:
+                    self.use_deep(self.look(item))
+            case ListValue():
+                for item in self.list_items(value):
+                    self.use_deep(item)
+            case DictValue():
+                for item in self.dict_items(value).values():
+                    self.use_deep(item)
+
+    def known(self, value: Value, what: str) -> Any:
+        """Returns the real, immutable object of `value`, guarded.
+
+        Raises:
+            Break: When it is only known at run time; `what` names the use.
+        """
+        match value:
+            case Known() if is_constant(value.obj):
+                return self.use(value)
+            case Known():
+                return self.use(value)
+            case TupleValue():
+                items = [self.known(self.look(item), what) for item in value.items]
+                return value.cls(items) if value.cls in (tuple, torch.Size) else value.cls(*items)
+            case Scalar():
+                raise Break("SJ020", f"{what} needs a number that is not known", needs_known=value)
+            case Unknown():
+                raise unknown_operand(f"{what} needs")
+        raise Break("SJ020", f"{what} needs a value that is not known")
+
+    def operand_constant(self, value: Known) -> Any:
+        """Returns the fx argument for a known operand of a tensor operation."""
+        if is_constant(value.obj):
+            return self.use(value)
+        if value.source is None or callable(value.obj):
+            return self.use(value)
+        raise Break(
+            "SJ010", f"a `{type(value.obj).__name__}` is an operand of a tensor operation"
+        )
+
+    def list_items(self, value: ListValue) -> list[Value]:
+        """Returns the items of a list, read (and its length guarded) on the first look."""
+        if value.items is None:
+            assert value.obj is not None and value.source is not None
+            self.guards.add(f"len({value.source.guard}) == {len(value.obj)}")
+            items: list[Value] = [
+                self.lazy(obj, Item(value.source, i)) for i, obj in enumerate(value.obj)
+            ]
+            self.journal.set_attr(value, "items", items + value.appended)
+        for index, item in enumerate(value.items):
+            if isinstance(item, LazyValue):
+                value.items[index] = self.look(item)
+        return value.items
+
+    def dict_items(self, value: DictValue) -> dict[Any, Value]:
+        """Returns the entries of a dict."""
+        for key, item in value.items.items():
+            if isinstance(item, LazyValue):
+                value.items[key] = self.look(item)
+        return value.items
+
+    def iterate(self, iterator: IteratorValue) -> Iterator[Value]:
+        """Yields what is left of an iterator, advancing it."""
+        while (item := self.next_item(iterator)) is not None:
+            yield item
+
+    def next_item(self, iterator: IteratorValue) -> Value | None:
+        """Advances an iterator; None at its end."""
+        items = iterator.items
+        sequence = self.list_items(items) if isinstance(items, ListValue) else items
+        if iterator.position >= len(sequence):
+            return None
+        item = sequence[iterator.position]
+        self.journal.set_attr(iterator, "position", iterator.position + 1)
+        return self.look(item)
+
+    def effect(self, action: Callable[[], None], *values: Value) -> None:
+        """Schedules an effect on an object that existed before; replayed in program order."""
+        self.journal.append(self.effects, action)
+        for value in values:
+            self.journal.append(self.effect_values, value)

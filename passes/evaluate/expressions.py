@@ -1,0 +1,344 @@
+"""Evaluates expressions: one handler per libcst node type, in CPython's evaluation order."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from . import attributes, calls, comprehensions, names, operators, subscripts
+from .breaks import Break
+from .frames import Frame
+from .truth import truth
+from .values import (
+    DictValue,
+    FunctionValue,
+    Known,
+    ListValue,
+    Scalar,
+    SetValue,
+    SliceValue,
+    TensorValue,
+    TupleValue,
+    Value,
+    constant,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+Handler = Callable[["Evaluator", Frame, Any], Value]
+
+
+def evaluate(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> Value:
+    """Returns the value of one expression.
+
+    Raises:
+        Break: When it cannot be traced; tells the smallest expression that broke.
+    """
+    handler = EXPRESSIONS.get(type(node))
+    if handler is None:
+        raise Break(
+            "SJ040",
+            f"`{type(node).__name__}` is not evaluated",
+            ev.origin_of(frame, node),
+            node=node,
+        )
+    try:
+        return ev.look(handler(ev, frame, node))
+    except Break as stop:
+        if stop.diagnostic.origin is None:
+            raise _located(stop, ev, frame, node) from stop.__cause__
+        raise
+
+
+def _located(stop: Break, ev: Evaluator, frame: Frame, node: cst.CSTNode) -> Break:
+    """The same break with a place; a plain GraphBreak becomes a Break."""
+    diagnostic = stop.diagnostic
+    return Break(
+        diagnostic.code,
+        diagnostic.message,
+        ev.origin_of(frame, node),
+        notes=diagnostic.notes,
+        hint=diagnostic.hint,
+        harmless=stop.harmless,
+        result=stop.result,
+        needs_unknown=stop.needs_unknown,
+        needs_known=stop.needs_known,
+        node=node,
+    )
+
+
+def _name(ev: Evaluator, frame: Frame, node: cst.Name) -> Value:
+    if node.value in _KEYWORDS:
+        return constant(_KEYWORDS[node.value])
+    return names.load(ev, frame, node.value)
+
+
+_KEYWORDS = {"None": None, "True": True, "False": False}
+
+
+def _literal(ev: Evaluator, frame: Frame, node: Any) -> Value:
+    return constant(ast.literal_eval(node.value))
+
+
+def _ellipsis(ev: Evaluator, frame: Frame, node: cst.Ellipsis) -> Value:
+    return constant(...)
+
+
+def _string(ev: Evaluator, frame: Frame, node: cst.SimpleString) -> Value:
+    return constant(node.evaluated_value)
+
+
+def _concatenated(ev: Evaluator, frame: Frame, node: cst.ConcatenatedString) -> Value:
+    left = evaluate(ev, frame, node.left)
+    right = evaluate(ev, frame, node.right)
+    return constant(ev.known(left, "a string") + ev.known(right, "a string"))
+
+
+def _formatted(ev: Evaluator, frame: Frame, node: cst.FormattedString) -> Value:
+    """An f-string: folded when all parts are known constants."""
+    raw = "r" in node.prefix.lower()
+    parts: list[str] = []
+    for part in node.parts:
+        if isinstance(part, cst.FormattedStringText):
+            text = part.value.replace("{{", "{").replace("}}", "}")
+            parts.append(text if raw else _unescape(text))
+            continue
+        if part.equal is not None:
+            parts.append(cst.Module([]).code_for_node(part.expression))
+            parts.append(cst.Module([]).code_for_node(part.equal))
+        value = evaluate(ev, frame, part.expression)
+        spec = ""
+        if part.format_spec is not None:
+            whole = cst.FormattedString(part.format_spec)
+            spec = ev.known(_formatted(ev, frame, whole), "a format")
+        conversion = part.conversion
+        if part.equal is not None and conversion is None and part.format_spec is None:
+            conversion = "r"
+        parts.append(_format(ev, value, conversion, spec))
+    return constant("".join(parts))
+
+
+def _format(ev: Evaluator, value: Value, conversion: str | None, spec: str) -> str:
+    obj = ev.known(value, "an f-string")
+    if not is_constant(obj):
+        raise Break("SJ012", f"an f-string formats a `{type(obj).__name__}`", harmless=True)
+    try:
+        if conversion is not None:
+            obj = {"r": repr, "s": str, "a": ascii}[conversion](obj)
+        return format(obj, spec)
+    except (ValueError, TypeError) as error:
+        raise Break("SJ030", f"an f-string raises {type(error).__name__}: {error}") from error
+
+
+def _unescape(text: str) -> str:
+    quoted = '"""' + text.replace('"', '\\"') + '"""'
+    return str(ast.literal_eval(quoted.replace('\\\\"', '\\\\\\"')))
+
+
+def elements(ev: Evaluator, frame: Frame, nodes: Any) -> list[Value]:
+    """Evaluates display elements, `*starred` ones included."""
+    found: list[Value] = []
+    for element in nodes:
+        value = evaluate(ev, frame, element.value)
+        if isinstance(element, cst.StarredElement):
+            found += list(ev.iterate(iteration(ev, value)))
+        else:
+            found.append(value)
+    return found
+
+
+def iteration(ev: Evaluator, value: Value) -> Any:
+    """Returns an iterator value over `value`."""
+    from .loops import iterator_over
+
+    return iterator_over(ev, value)
+
+
+def _tuple(ev: Evaluator, frame: Frame, node: cst.Tuple) -> Value:
+    return TupleValue(elements(ev, frame, node.elements))
+
+
+def _list(ev: Evaluator, frame: Frame, node: cst.List) -> Value:
+    return ListValue(elements(ev, frame, node.elements))
+
+
+def _set(ev: Evaluator, frame: Frame, node: cst.Set) -> Value:
+    items = elements(ev, frame, node.elements)
+    return SetValue(dict.fromkeys(key_of(ev, item) for item in items))
+
+
+def key_of(ev: Evaluator, value: Value) -> Any:
+    """Returns the hashable constant that a dict key or set element stands for."""
+    obj = ev.known(value, "a key")
+    if not (is_constant(obj) or callable(obj) or isinstance(obj, type)):
+        raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
+    try:
+        hash(obj)
+    except TypeError as error:
+        raise Break("SJ030", f"raises TypeError: {error}") from error
+    return obj
+
+
+def _dict(ev: Evaluator, frame: Frame, node: cst.Dict) -> Value:
+    made: dict[Any, Value] = {}
+    for element in node.elements:
+        value = evaluate(ev, frame, element.value) if isinstance(
+            element, cst.StarredDictElement
+        ) else None
+        if value is not None:
+            if not isinstance(value, DictValue):
+                raise Break("SJ020", "`**` of a value that is not a tracked dict")
+            made.update(ev.dict_items(value))
+            continue
+        assert isinstance(element, cst.DictElement)
+        key = key_of(ev, evaluate(ev, frame, element.key))
+        made[key] = evaluate(ev, frame, element.value)
+    return DictValue(made)
+
+
+def _if(ev: Evaluator, frame: Frame, node: cst.IfExp) -> Value:
+    chosen = node.body if truth(ev, evaluate(ev, frame, node.test)) else node.orelse
+    return evaluate(ev, frame, chosen)
+
+
+def _boolean(ev: Evaluator, frame: Frame, node: cst.BooleanOperation) -> Value:
+    left = evaluate(ev, frame, node.left)
+    decided = truth(ev, left)
+    if isinstance(node.operator, cst.And):
+        return evaluate(ev, frame, node.right) if decided else left
+    return left if decided else evaluate(ev, frame, node.right)
+
+
+def _comparison(ev: Evaluator, frame: Frame, node: cst.Comparison) -> Value:
+    left = evaluate(ev, frame, node.left)
+    result: Value = constant(True)
+    for index, target in enumerate(node.comparisons):
+        right = evaluate(ev, frame, target.comparator)
+        result = operators.compare(ev, target.operator, left, right)
+        if index + 1 < len(node.comparisons) and not truth(ev, result):
+            return result
+        left = right
+    return result
+
+
+def _binary(ev: Evaluator, frame: Frame, node: cst.BinaryOperation) -> Value:
+    left = evaluate(ev, frame, node.left)
+    right = evaluate(ev, frame, node.right)
+    return operators.binary(ev, type(node.operator), left, right)
+
+
+def _unary(ev: Evaluator, frame: Frame, node: cst.UnaryOperation) -> Value:
+    operand = evaluate(ev, frame, node.expression)
+    if isinstance(node.operator, cst.Not):
+        if isinstance(operand, Scalar):
+            return ev.scalar(f"(not {ev.residual.reify(operand)})", bool, "negated")
+        if isinstance(operand, TensorValue):
+            raise Break("SJ101", "branch on tensor data", harmless=True, result=bool)
+        return constant(not truth(ev, operand))
+    return operators.unary(ev, type(node.operator), operand)
+
+
+def _attribute(ev: Evaluator, frame: Frame, node: cst.Attribute) -> Value:
+    base = evaluate(ev, frame, node.value)
+    return attributes.load(ev, base, mangled(frame, node.attr.value))
+
+
+def mangled(frame: Frame, name: str) -> str:
+    """Applies Python's mangling of `__private` names inside a class."""
+    cls = frame.source.class_name
+    if cls and name.startswith("__") and not name.endswith("__"):
+        return f"_{cls.lstrip('_')}{name}"
+    return name
+
+
+def _subscript(ev: Evaluator, frame: Frame, node: cst.Subscript) -> Value:
+    base = evaluate(ev, frame, node.value)
+    return subscripts.load(ev, base, index_of(ev, frame, node))
+
+
+def index_of(ev: Evaluator, frame: Frame, node: cst.Subscript) -> Value:
+    """Evaluates what stands between the brackets."""
+    items = []
+    starred = False
+    for element in node.slice:
+        part = element.slice
+        if isinstance(part, cst.Slice):
+            bounds = [
+                evaluate(ev, frame, bound) if bound is not None else constant(None)
+                for bound in (part.lower, part.upper, part.step)
+            ]
+            items.append(SliceValue(*bounds))
+        elif part.star is not None:
+            starred = True
+            items += list(ev.iterate(iteration(ev, evaluate(ev, frame, part.value))))
+        else:
+            items.append(evaluate(ev, frame, part.value))
+    is_tuple = starred or len(items) > 1 or _has_comma(node)
+    return TupleValue(items) if is_tuple else items[0]
+
+
+def _has_comma(node: cst.Subscript) -> bool:
+    return isinstance(node.slice[-1].comma, cst.Comma)
+
+
+def _lambda(ev: Evaluator, frame: Frame, node: cst.Lambda) -> Value:
+    from .functions import default_values
+
+    return FunctionValue(node, frame, default_values(ev, frame, node.params), "<lambda>")
+
+
+def _walrus(ev: Evaluator, frame: Frame, node: cst.NamedExpr) -> Value:
+    value = evaluate(ev, frame, node.value)
+    assert isinstance(node.target, cst.Name)
+    name_tensor(value, node.target.value)
+    target = frame
+    while target.source.name == comprehensions.SCOPE_NAME and target.parent is not None:
+        target = target.parent
+    names.store(ev, target, node.target.value, value)
+    return value
+
+
+def name_tensor(value: Value, name: str) -> None:
+    """Calls the node of a new tensor by the user's variable."""
+    if isinstance(value, TensorValue) and value.node is not None:
+        node = value.node
+        if node.op != "placeholder" and not node.meta.get("named"):
+            node._rename(name)
+            node.meta["named"] = True
+
+
+EXPRESSIONS: dict[type[cst.BaseExpression], Handler] = {
+    cst.Name: _name,
+    cst.Integer: _literal,
+    cst.Float: _literal,
+    cst.Imaginary: _literal,
+    cst.Ellipsis: _ellipsis,
+    cst.SimpleString: _string,
+    cst.ConcatenatedString: _concatenated,
+    cst.FormattedString: _formatted,
+    cst.Tuple: _tuple,
+    cst.List: _list,
+    cst.Set: _set,
+    cst.Dict: _dict,
+    cst.IfExp: _if,
+    cst.BooleanOperation: _boolean,
+    cst.Comparison: _comparison,
+    cst.BinaryOperation: _binary,
+    cst.UnaryOperation: _unary,
+    cst.Attribute: _attribute,
+    cst.Subscript: _subscript,
+    cst.Call: calls.call_expression,
+    cst.Lambda: _lambda,
+    cst.NamedExpr: _walrus,
+    cst.ListComp: comprehensions.list_comprehension,
+    cst.SetComp: comprehensions.set_comprehension,
+    cst.DictComp: comprehensions.dict_comprehension,
+    cst.GeneratorExp: comprehensions.generator_expression,
+}
+
+__all__ = ["EXPRESSIONS", "Known", "elements", "evaluate", "index_of", "key_of", "name_tensor"]

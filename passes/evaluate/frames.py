@@ -1,0 +1,72 @@
+"""Where evaluation stands: a stack of frames, each with a stack of blocks.
+
+The continuation of a graph break is read off this stack: what is left of each block, innermost
+first, then of each calling frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import libcst as cst
+
+from srcjit.origin import Origins
+from srcjit.source import FunctionSource
+
+from .sources import Source
+from .values import IteratorValue, Value
+
+
+@dataclass(eq=False)
+class Block:
+    """A statement list and the position in it.
+
+    `kind` is `body` (function body or arm of an `if`), `for` (body of a loop being unrolled over
+    `iterator`) or `while` (body of a loop whose test is known so far).
+    """
+
+    statements: Sequence[cst.BaseStatement | cst.BaseSmallStatement]
+    kind: str = "body"
+    node: cst.For | cst.While | None = None
+    iterator: IteratorValue | None = None
+    index: int = 0
+    rounds: int = 0
+
+
+@dataclass(eq=False)
+class Scope:
+    """The globals and closure of one function's code, and how the running program reaches them.
+
+    `global_base` is None for the function being specialized (its globals are the residual
+    program's), a source of the globals dict for other user functions, and `frozen` is set for
+    library code, whose globals are taken as constants.
+    """
+
+    globals: dict[str, Any]
+    global_base: Source | None
+    cells: dict[str, Any]
+    cell_sources: dict[str, Source]
+    frozen: bool = False
+    own: bool = False
+    """Whether this is the scope of the function being specialized."""
+
+
+@dataclass(eq=False)
+class Frame:
+    """One activation of a function."""
+
+    source: FunctionSource
+    scope: Scope
+    locals: set[str]
+    env: dict[str, Value]
+    origins: Origins
+    parent: Frame | None = None
+    """The frame that a nested function closes over."""
+    globals_declared: frozenset[str] = frozenset()
+    nonlocals_declared: frozenset[str] = frozenset()
+    blocks: list[Block] = field(default_factory=list)
+    on_return: Callable[[Value], None] | None = None
+    call: cst.SimpleStatementLine | None = None
+    """The caller's statement `name = f(...)`, `f(...)` or `return f(...)` that made the call."""

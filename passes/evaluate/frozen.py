@@ -1,0 +1,23 @@
+"""Which code is taken as fixed: PyTorch, the standard library and the compiler itself.
+
+Attributes of frozen modules and the bodies of their functions are read during evaluation without
+a guard: a program that assigns to `torch.sin` after the first call is not noticed.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+
+_LIBRARIES = frozenset({"torch", "numpy", "srcjit", "triton", "einops", "libcst"})
+
+
+@lru_cache(maxsize=None)
+def is_frozen(module_name: str | None) -> bool:
+    """Whether a module's contents are taken as fixed."""
+    if module_name is None:
+        return False
+    top = module_name.split(".")[0]
+    if top in ("__main__", "srcjit_tests"):
+        return False
+    return top in _LIBRARIES or top in sys.stdlib_module_names

@@ -1,0 +1,318 @@
+"""Inlining: turns a call of a Python function into a frame of the evaluator.
+
+    def scale(x, k=2): return x * k
+    def f(x): return scale(x) + 1     # evaluates like: return x * 2 + 1
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from srcjit.source import FunctionSource, SourceUnavailable, find_source
+
+from ..scopes import captured, declared, local_names, parameter_names, reads, rename
+from .binding import Signature, bind
+from .breaks import Break
+from .frames import Block, Frame, Scope
+from .frozen import is_frozen
+from .suites import body_of
+from .sources import Attribute, Bound, Contents, Item, Source
+from .values import FunctionValue, Known, TensorValue, Value, constant
+
+if TYPE_CHECKING:
+    from ..residual import ResidualBuilder
+    from .evaluator import Evaluator
+
+DEPTH_LIMIT = 30
+"""Nested inlined calls; deeper ones are left to Python."""
+
+SUBSTITUTES: weakref.WeakKeyDictionary[FunctionType, FunctionSource] = weakref.WeakKeyDictionary()
+"""Sources of functions that the compiler wrote (resume functions), by function."""
+
+
+def source_of(function: FunctionType) -> FunctionSource:
+    """Returns the source of a function.
+
+    Raises:
+        SourceUnavailable: When there is none.
+    """
+    written = SUBSTITUTES.get(function)
+    return written if written is not None else find_source(function)
+
+
+def frame_of_known(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Frame:
+    """Returns the frame for a call of a real Python function.
+
+    Raises:
+        Break: When it cannot be inlined.
+    """
+    obj: FunctionType = function.obj
+    _check_depth(ev, obj.__name__)
+    try:
+        source = source_of(obj)
+    except SourceUnavailable as error:
+        raise Break("SJ010", f"`{obj.__name__}` has no source: {error.reason}") from error
+    check_inlinable(source)
+    frozen = function.source is None and is_frozen(obj.__module__)
+    scope = _scope(ev, function, frozen)
+    frame = new_frame(source, scope)
+    frame.env.update(bind(_signature(ev, function, source), args, kwargs))
+    if not frozen:
+        _guard_code(ev, function)
+        ev.inlined.setdefault(id(obj), obj)
+    return frame
+
+
+def check_inlinable(source: FunctionSource) -> None:
+    """Raises a Break for functions that only Python can run."""
+    if source.is_generator or source.is_async:
+        kind = "generator" if source.is_generator else "coroutine"
+        raise Break("SJ002", f"`{source.name}` is a {kind} function")
+    if source.uses_frames:
+        raise Break("SJ003", f"`{source.name}` looks at its own frame")
+
+
+def new_frame(source: FunctionSource, scope: Scope, parent: Frame | None = None) -> Frame:
+    """Returns a frame at the start of a function, without its arguments."""
+    globals_declared, nonlocals = declared(source.tree.body)
+    names = local_names(source.tree) - set(globals_declared) - set(nonlocals)
+    return Frame(
+        source,
+        scope,
+        set(names),
+        {},
+        source.origins,
+        parent=parent,
+        globals_declared=frozenset(globals_declared),
+        nonlocals_declared=frozenset(nonlocals),
+        blocks=[Block(body_of(source.tree))],
+    )
+
+
+def _check_depth(ev: Evaluator, name: str) -> None:
+    if ev.depth() > DEPTH_LIMIT:
+        raise Break("SJ014", f"`{name}` is called at depth {DEPTH_LIMIT}")
+
+
+def _scope(ev: Evaluator, function: Known, frozen: bool) -> Scope:
+    obj: FunctionType = function.obj
+    own = obj.__globals__ is ev.function.__globals__
+    base: Source | None = None
+    if not own and not frozen:
+        base = Bound(ev.guards.bind(obj.__globals__, f"{obj.__name__}_globals"))
+    cells = dict(zip(obj.__code__.co_freevars, obj.__closure__ or ()))
+    sources: dict[str, Source] = {}
+    for index, name in enumerate(cells):
+        root = function.source
+        if root is None:
+            root = Bound(ev.guards.bind(obj, obj.__name__)) if not frozen else Bound("frozen")
+        sources[name] = Contents(root, index, name)
+    return Scope(obj.__globals__, base, cells, sources, frozen)
+
+
+def _guard_code(ev: Evaluator, function: Known) -> None:
+    obj: FunctionType = function.obj
+    if function.source is None:
+        return
+    code = ev.guards.bind(obj.__code__, f"{obj.__name__}_code")
+    ev.guards.add(f"{function.source.guard}.__code__ is {code}", f"inlined {obj.__name__}")
+
+
+def _signature(ev: Evaluator, function: Known, source: FunctionSource) -> Signature:
+    obj: FunctionType = function.obj
+    code = obj.__code__
+    names = list(code.co_varnames)
+    count, only, keyword = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    signature = Signature(obj.__qualname__)
+    signature.positional_only = names[:only]
+    signature.positional = names[only:count]
+    signature.keyword_only = names[count : count + keyword]
+    rest = names[count + keyword :]
+    if code.co_flags & 0x04:
+        signature.star = rest.pop(0)
+    if code.co_flags & 0x08:
+        signature.double_star = rest.pop(0)
+    defaults = obj.__defaults__ or ()
+    first = count - len(defaults)
+    for index, value in enumerate(defaults):
+        signature.defaults[names[first + index]] = _default(
+            ev, function, value, "__defaults__", index
+        )
+    for name, value in (obj.__kwdefaults__ or {}).items():
+        signature.defaults[name] = _default(ev, function, value, "__kwdefaults__", name)
+    return signature
+
+
+def _default(ev: Evaluator, function: Known, value: Any, table: str, key: Any) -> Value:
+    if function.source is None:
+        return Known(value, None)
+    return ev.lazy(value, Item(Attribute(function.source, table), key))
+
+
+# ── functions made during evaluation ────────────────────────────────────────────────
+
+
+def default_values(ev: Evaluator, frame: Frame, params: cst.Parameters) -> dict[str, Value]:
+    """Evaluates the defaults of a `def` or `lambda`, in order."""
+    from .expressions import evaluate
+
+    made: dict[str, Value] = {}
+    for param in [*params.posonly_params, *params.params, *params.kwonly_params]:
+        if param.default is not None:
+            made[param.name.value] = evaluate(ev, frame, param.default)
+    return made
+
+
+def frame_of_value(
+    ev: Evaluator, function: FunctionValue, args: list[Value], kwargs: dict[str, Value]
+) -> Frame:
+    """Returns the frame for a call of a function made during evaluation."""
+    _check_depth(ev, function.function_name)
+    node, outer = function.node, function.frame
+    params = node.params
+    signature = Signature(function.function_name)
+    signature.positional_only = [p.name.value for p in params.posonly_params]
+    signature.positional = [p.name.value for p in params.params]
+    signature.keyword_only = [p.name.value for p in params.kwonly_params]
+    if isinstance(params.star_arg, cst.Param):
+        signature.star = params.star_arg.name.value
+    if params.star_kwarg is not None:
+        signature.double_star = params.star_kwarg.name.value
+    signature.defaults = function.defaults
+    source = nested_source(function)
+    check_inlinable(source)
+    frame = new_frame(source, outer.scope, parent=outer)
+    frame.env.update(bind(signature, args, kwargs))
+    return frame
+
+
+def nested_source(function: FunctionValue) -> FunctionSource:
+    """Returns the source of a function made during evaluation; a lambda becomes a `def`."""
+    cached = function.attributes.get("<source>")
+    if isinstance(cached, Known):
+        return cached.obj  # type: ignore[no-any-return]
+    node, outer = function.node, function.frame
+    tree = node
+    if isinstance(node, cst.Lambda):
+        statement = cst.SimpleStatementLine([cst.Return(node.body)])
+        tree = cst.FunctionDef(
+            cst.Name("lambda_"), node.params, cst.IndentedBlock([statement])
+        )
+        outer.origins.inherit(statement, node.body)
+    assert isinstance(tree, cst.FunctionDef)
+    source = FunctionSource(
+        name=tree.name.value,
+        qualname=f"{outer.source.qualname}.<locals>.{function.function_name}",
+        file=outer.source.file,
+        first_line=outer.source.first_line,
+        tree=tree,
+        origins=outer.origins,
+        class_name=outer.source.class_name,
+        is_generator=_has_yield(tree),
+        is_async=tree.asynchronous is not None,
+        uses_frames=outer.source.uses_frames,
+    )
+    function.attributes["<source>"] = constant(source)
+    return source
+
+
+class _Yields(cst.CSTVisitor):
+    found = False
+
+    def visit_Yield(self, node: cst.Yield) -> None:
+        self.found = True
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+
+def _has_yield(tree: cst.FunctionDef) -> bool:
+    visitor = _Yields()
+    tree.body.visit(visitor)
+    return visitor.found
+
+
+def free_names(function: FunctionValue) -> list[str]:
+    """Names that the function takes from the frames around it, sorted."""
+    source = nested_source(function)
+    inner = local_names(source.tree)
+    used = (reads(source.tree.body) | captured(source.tree.body)) - inner
+    found = []
+    for name in sorted(used):
+        frame: Frame | None = function.frame
+        while frame is not None:
+            if name in frame.locals:
+                if name in frame.env:
+                    found.append(name)
+                break
+            frame = frame.parent
+    return found
+
+
+def captured_values(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
+    """Yields the values that a function closes over, and its defaults and attributes."""
+    from .names import load
+
+    for name in free_names(function):
+        yield load(ev, function.frame, name)
+    yield from function.defaults.values()
+    for key, value in function.attributes.items():
+        if key != "<source>":
+            yield value
+
+
+def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
+    """Emits a `def` for a function that escapes to Python; returns its variable.
+
+    NOTE: the captured variables are shared by value; the splitter refuses functions whose
+    captured variables are bound again afterwards (SJ050).
+    """
+    from .names import load
+
+    ev = residual.ev
+    source = nested_source(function)
+    name = residual.fresh(source.name)
+    ev.journal.set_attr(function, "name", name)
+    mapping = {source.name: name} if source.name in function.frame.locals else {}
+    for free in free_names(function):
+        value = load(ev, function.frame, free)
+        if value is function:
+            mapping[free] = name
+            continue
+        text = residual.reify(value)
+        if not text.isidentifier():
+            text = residual.hold(value, free)
+        if text != free:
+            mapping[free] = text
+    params = source.tree.params
+    replaced = source.tree
+    for param in [*params.posonly_params, *params.params, *params.kwonly_params]:
+        if param.default is not None:
+            value = function.defaults[param.name.value]
+            text = residual.reify(value)
+            replaced = replaced.deep_replace(  # type: ignore[assignment]
+                param, param.with_changes(default=cst.parse_expression(text))
+            )
+    replaced = replaced.with_changes(name=cst.Name(name), decorators=())
+    statement = rename(replaced, mapping, function.frame.origins)
+    residual.emit_statement(statement, ev.origin_of(function.frame, function.node))
+    if name != function.function_name:
+        residual.emit(f"{name}.__name__ = {function.function_name!r}")
+    residual.emit(f"{name}.__qualname__ = {source.qualname!r}")
+    for attribute, value in function.attributes.items():
+        if attribute != "<source>":
+            residual.emit(f"{name}.{attribute} = {residual.reify(value)}")
+    return name
+
+
+__all__ = ["TensorValue", "frame_of_known", "frame_of_value", "parameter_names"]

@@ -1,0 +1,139 @@
+"""Records the conditions under which what evaluation decided stays valid."""
+
+from __future__ import annotations
+
+import math
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import torch
+
+from ..namer import Namer
+from ..program import Guard, GuardSet, TensorGuard
+from .breaks import Break
+from .journal import Journal
+from .sources import Source
+
+_LITERAL = (int, str, bytes)
+_SINGLETON = (type(None), bool, type(Ellipsis), type(NotImplemented))
+
+
+class GuardRecorder:
+    """Collects guards in order, each once."""
+
+    def __init__(self, journal: Journal, namer: Namer) -> None:
+        self._journal = journal
+        self._guards: dict[str, Guard | TensorGuard] = {}
+        self.bindings: dict[str, Any] = {}
+        self._bound: dict[int, str] = {}
+        self._namer = namer
+        self._distinct: dict[str, None] = {}
+        self._builtins: dict[str, dict[str, None]] = {}
+
+    def add(self, text: str, reason: str = "") -> None:
+        """Requires the Python expression `text` to be true."""
+        if text not in self._guards:
+            self._journal.set_item(self._guards, text, Guard(text, reason))
+
+    def add_tensor(self, source: Source, tensor: torch.Tensor) -> None:
+        """Requires the tensor at `source` to have the metadata of `tensor`."""
+        text = source.guard
+        if text not in self._guards:
+            facts = TensorGuard(
+                text=text,
+                cls=type(tensor),
+                dtype=tensor.dtype,
+                device=tensor.device,
+                size=tuple(tensor.shape),
+                stride=tuple(tensor.stride()),
+                requires_grad=tensor.requires_grad,
+            )
+            self._journal.set_item(self._guards, text, facts)
+
+    def add_distinct(self, source: Source) -> None:
+        """Requires the tensor at `source` to share no memory with the other distinct ones."""
+        if source.guard not in self._distinct:
+            self._journal.set_item(self._distinct, source.guard, None)
+
+    def add_builtin(self, table: str, name: str) -> None:
+        """Requires that the globals `table` do not hide the builtin `name`."""
+        names = self._builtins.setdefault(table, {})
+        if name not in names:
+            self._journal.set_item(names, name, None)
+
+    def bind(self, obj: Any, hint: str) -> str:
+        """Returns the name under which guards (and the residual program) see `obj`."""
+        name = self._bound.get(id(obj))
+        if name is None:
+            name = self._namer.fresh(_identifier(hint))
+            self._bound[id(obj)] = name
+            self.bindings[name] = obj
+        return name
+
+    def decided(self, source: Source) -> bool:
+        """Whether a guard on the value at `source` exists already."""
+        text = source.guard
+        return any(
+            key.startswith((f"{text} ==", f"{text} is ", f"type({text}) is int and"))
+            for key in self._guards
+        )
+
+    def type_of(self, source: Source, obj: Any) -> None:
+        """Requires the object at `source` to be of exactly `obj`'s type."""
+        cls = type(obj)
+        self.add(f"type({source.guard}) is {self._type_name(cls)}")
+
+    def _type_name(self, cls: type) -> str:
+        if cls.__module__ == "builtins" and getattr(__builtins__, cls.__name__, None) is cls:
+            return cls.__name__
+        if cls in (int, float, bool, str, list, tuple, dict, set, bytes, complex, range):
+            return cls.__name__
+        return self.bind(cls, cls.__name__)
+
+    def value_of(self, source: Source, obj: Any) -> None:
+        """Requires the object at `source` to equal the constant `obj`, type included."""
+        text = source.guard
+        kind = type(obj)
+        if kind in _SINGLETON:
+            self.add(f"{text} is {obj!r}")
+        elif kind in _LITERAL:
+            self.add(f"type({text}) is {kind.__name__} and {text} == {obj!r}")
+        elif kind is float:
+            if math.isnan(obj):
+                self.add(f"type({text}) is float and {text} != {text}")
+            elif obj == 0.0:
+                self.add(f"type({text}) is float and str({text}) == {str(obj)!r}")
+            elif math.isinf(obj):
+                self.add(f"type({text}) is float and {text} == float({str(obj)!r})")
+            else:
+                self.add(f"type({text}) is float and {text} == {obj!r}")
+        elif kind is complex:
+            self.add(f"type({text}) is complex and repr({text}) == {obj!r}")
+        elif isinstance(obj, (torch.dtype, torch.layout, torch.memory_format)):
+            self.add(f"{text} is {self.bind(obj, str(obj).split('.')[-1])}")
+        elif isinstance(obj, (torch.device, torch.Size, range)):
+            name = self.bind(obj, kind.__name__.lower())
+            self.add(f"type({text}) is {self._type_name(kind)} and {text} == {name}")
+        else:
+            raise Break("SJ020", f"a decision on a `{kind.__name__}`")
+
+    def identity_of(self, source: Source, obj: Any) -> None:
+        """Requires the object at `source` to be `obj` itself."""
+        hint = getattr(obj, "__name__", None) or source.hint
+        if isinstance(obj, (FunctionType, BuiltinFunctionType, ModuleType, type)):
+            hint = str(hint).rsplit(".", 1)[-1]
+        self.add(f"{source.guard} is {self.bind(obj, str(hint))}")
+
+    def finish(self) -> GuardSet:
+        """Returns all guards."""
+        for table, names in self._builtins.items():
+            if names:
+                spelled = ", ".join(repr(name) for name in names) + ","
+                self.add(f"{table}.keys().isdisjoint(({spelled}))", "builtins")
+        distinct = tuple(self._distinct) if len(self._distinct) > 1 else ()
+        return GuardSet(tuple(self._guards.values()), dict(self.bindings), distinct)
+
+
+def _identifier(hint: str) -> str:
+    name = "".join(c if c.isalnum() or c == "_" else "_" for c in hint).strip("_")
+    return name if name and not name[0].isdigit() else f"value_{name}".rstrip("_")

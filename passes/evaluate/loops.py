@@ -1,0 +1,162 @@
+"""Loops: `for` over what is known is unrolled, `while` with a known test too.
+
+    for i in range(2):        # evaluates the body twice, with i = 0 and i = 1
+        x = x * i
+
+A loop that cannot be unrolled breaks; the splitter leaves it native and outlines its body.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+import torch
+
+from .breaks import Break, unknown_operand
+from .frames import Block, Frame
+from .modules import module_children
+from .suites import body_of
+from .truth import truth
+from .values import (
+    DictValue,
+    IteratorValue,
+    Known,
+    ListValue,
+    Scalar,
+    SetValue,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    constant,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator, Flow
+
+
+def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
+    """Returns `iter(value)`.
+
+    Raises:
+        Break: SJ041 when what it yields is not at hand.
+    """
+    value = ev.look(value)
+    match value:
+        case IteratorValue():
+            return value
+        case ListValue():
+            ev.list_items(value)
+            return IteratorValue(value)
+        case TupleValue():
+            return IteratorValue(list(value.items))
+        case DictValue():
+            return IteratorValue([constant(key) for key in value.items])
+        case SetValue():
+            return IteratorValue([constant(key) for key in value.items])
+        case TensorValue():
+            return _over_tensor(ev, value)
+        case Known():
+            return _over_known(ev, value)
+        case Unknown():
+            raise unknown_operand("a loop goes over")
+        case Scalar():
+            raise Break("SJ030", "raises TypeError: a number is not iterable")
+    raise Break("SJ041", f"loop over a {type(value).__name__}")
+
+
+def _over_tensor(ev: Evaluator, value: TensorValue) -> IteratorValue:
+    if value.fake.dim() == 0:
+        raise Break("SJ030", "raises TypeError: iteration over a 0-d tensor")
+    rows = ev.builder.call("call_method", "unbind", [value, constant(0)], {}, "rows")
+    assert isinstance(rows, TupleValue)
+    return IteratorValue(list(rows.items))
+
+
+def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
+    obj: Any = value.obj
+    if isinstance(obj, (tuple, str, bytes, range, frozenset)) and is_constant(obj):
+        known = ev.use(value)
+        if len(known) > 100_000:
+            raise Break("SJ042", f"a loop of {len(known)} iterations")
+        return IteratorValue([constant(item) for item in known])
+    if isinstance(obj, torch.nn.Module) and value.source is not None:
+        modules = module_children(ev, value)
+        if modules is not None:
+            return IteratorValue(modules)
+    if type(obj) is dict and value.source is None:
+        return IteratorValue([constant(key) for key in obj])
+    raise Break("SJ041", f"loop over a `{type(obj).__name__}`")
+
+
+# ── statements ──────────────────────────────────────────────────────────────────────
+
+
+def for_statement(ev: Evaluator, frame: Frame, node: cst.For) -> tuple[Flow, Value | None]:
+    """Starts to unroll a `for` loop."""
+    from .evaluator import UNROLL_LIMIT, Flow
+    from .expressions import evaluate
+
+    if node.asynchronous is not None:
+        raise Break("SJ040", "`async for`")
+    iterator = iterator_over(ev, evaluate(ev, frame, node.iter))
+    if isinstance(iterator.items, list):
+        left = len(iterator.items) - iterator.position
+        if left > UNROLL_LIMIT:
+            raise Break("SJ042", f"a loop of {left} iterations is too long to unroll")
+    block = Block(body_of(node), "for", node, iterator)
+    block.index = len(block.statements)
+    frame.blocks.append(block)
+    ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+    return Flow.NEXT, None
+
+
+def while_statement(ev: Evaluator, frame: Frame, node: cst.While) -> tuple[Flow, Value | None]:
+    """Starts to unroll a `while` loop whose test is known."""
+    from .evaluator import Flow
+
+    block = Block(body_of(node), "while", node)
+    block.index = len(block.statements)
+    frame.blocks.append(block)
+    ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+    return Flow.NEXT, None
+
+
+def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
+    """At the end of a loop's body: starts the next iteration, or leaves the loop.
+
+    Raises:
+        Break: When a `while` test is not known, or the loop gets too long.
+    """
+    from . import targets
+    from .evaluator import UNROLL_LIMIT
+    from .expressions import evaluate
+
+    if block.rounds >= UNROLL_LIMIT:
+        raise Break("SJ042", f"a loop of more than {UNROLL_LIMIT} iterations")
+    node = block.node
+    if block.kind == "for":
+        assert isinstance(node, cst.For) and block.iterator is not None
+        item = ev.next_item(block.iterator)
+        if item is not None:
+            targets.assign(ev, frame, node.target, item)
+    else:
+        assert isinstance(node, cst.While)
+        try:
+            going_on = truth(ev, evaluate(ev, frame, node.test))
+        except Break as stop:
+            if stop.diagnostic.code == "SJ101":
+                raise Break(
+                    "SJ102", "loop condition on tensor data", ev.origin_of(frame, node.test)
+                ) from stop
+            raise
+        item = constant(True) if going_on else None
+    if item is not None:
+        block.index = 0
+        block.rounds += 1
+        return
+    frame.blocks.remove(block)
+    if node.orelse is not None:
+        frame.blocks.append(Block(body_of(node.orelse)))

@@ -1,0 +1,45 @@
+"""Container modules: their children as known structure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from .sources import Attribute, Item
+from .values import Known, Value, constant
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def module_children(ev: Evaluator, value: Known) -> list[Value] | None:
+    """The items of ModuleList, Sequential, ParameterList; keys of ModuleDict."""
+    module, source = value.obj, value.source
+    from . import attributes
+
+    assert source is not None
+    cls = type(module)
+    nn = torch.nn
+    if cls.__iter__ not in (nn.ModuleList.__iter__, nn.Sequential.__iter__):
+        if getattr(cls, "__iter__", None) in (nn.ModuleDict.__iter__, nn.ParameterDict.__iter__):
+            return [constant(key) for key in module_keys(ev, value)]
+        if getattr(cls, "__iter__", None) is nn.ParameterList.__iter__:
+            return [
+                attributes.load(ev, value, str(i)) for i in range(len(module))
+            ]
+        return None
+    base = Attribute(source, "_modules")
+    return [
+        ev.wrap(child, Item(base, name))
+        for name, child in zip(module_keys(ev, value), module._modules.values())
+    ]
+
+
+def module_keys(ev: Evaluator, value: Known) -> tuple[str, ...]:
+    """Names of the children of a container module, guarded."""
+    assert value.source is not None
+    ev.guards.type_of(value.source, value.obj)
+    keys = tuple(value.obj._modules if hasattr(value.obj, "_modules") else ())
+    ev.guards.add(f"tuple({value.source.guard}._modules) == {keys!r}")
+    return keys

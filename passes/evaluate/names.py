@@ -1,0 +1,182 @@
+"""Name look-up and binding: locals, enclosing functions, cells, globals, builtins."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING
+
+from .breaks import Break
+from .frames import Frame
+from .sources import Attribute, Contents, Global, Item, Source
+from .values import Known, Value
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def load(ev: Evaluator, frame: Frame, name: str) -> Value:
+    """Returns the value of `name` as CPython would find it.
+
+    Raises:
+        Break: SJ030 where CPython raises NameError or UnboundLocalError.
+    """
+    if name in frame.locals:
+        return _local(ev, frame, name)
+    if name not in frame.globals_declared:
+        owner = owner_of(frame, name)
+        if owner is not None:
+            return _local(ev, owner, name)
+        holder = frame
+        while holder.parent is not None:
+            holder = holder.parent
+        cell = holder.scope.cells.get(name)
+        if cell is not None:
+            return _cell(ev, holder, name, cell)
+    return _global(ev, frame, name)
+
+
+def owner_of(frame: Frame, name: str) -> Frame | None:
+    """Returns the enclosing frame whose local `name` a nested function shares."""
+    parent = frame.parent
+    while parent is not None:
+        if name in parent.locals:
+            return parent
+        if name in parent.globals_declared:
+            return None
+        parent = parent.parent
+    return None
+
+
+def _local(ev: Evaluator, frame: Frame, name: str) -> Value:
+    value = frame.env.get(name)
+    if value is None:
+        raise Break("SJ030", f"local variable `{name}` is not bound here")
+    looked = ev.look(value)
+    if looked is not value:
+        ev.journal.set_item(frame.env, name, looked)
+    return looked
+
+
+def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
+    source = frame.scope.cell_sources[name]
+    written = ev.overlay.get((id(cell), "cell_contents"))
+    if written is not None:
+        return written
+    try:
+        contents = cell.cell_contents  # type: ignore[attr-defined]
+    except ValueError:
+        raise Break("SJ030", f"free variable `{name}` is not bound here") from None
+    if frame.scope.frozen:
+        return Known(contents, None)
+    return ev.wrap(contents, source)
+
+
+def global_source(frame: Frame, name: str) -> Source | None:
+    """Returns the source of global `name` of the frame's module; None if it is frozen."""
+    scope = frame.scope
+    if scope.frozen:
+        return None
+    return Global(name) if scope.global_base is None else Item(scope.global_base, name)
+
+
+def _global(ev: Evaluator, frame: Frame, name: str) -> Value:
+    table = frame.scope.globals
+    written = ev.overlay.get((id(table), name))
+    if written is not None:
+        return written
+    source = global_source(frame, name)
+    if name in table:
+        obj = table[name]
+        return Known(obj, None) if source is None else ev.wrap(obj, source)
+    namespace = table.get("__builtins__", builtins)
+    members = namespace if isinstance(namespace, dict) else vars(namespace)
+    if name not in members:
+        raise Break("SJ030", f"name `{name}` is not defined")
+    if source is not None:
+        base = "user_globals" if frame.scope.global_base is None else frame.scope.global_base.guard
+        ev.guards.add_builtin(base, name)
+    return Known(members[name], None)
+
+
+def store(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
+    """Binds `name`, also where it is declared global or nonlocal."""
+    if name in frame.locals:
+        ev.journal.set_item(frame.env, name, value)
+    elif name in frame.globals_declared:
+        _store_global(ev, frame, name, value)
+    else:
+        owner = owner_of(frame, name)
+        if owner is not None:
+            ev.journal.set_item(owner.env, name, value)
+        else:
+            _store_cell(ev, frame, name, value)
+
+
+def _store_global(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
+    source = global_source(frame, name)
+    if source is None:
+        raise Break("SJ021", f"library code assigns its global `{name}`")
+    ev.journal.set_item(ev.overlay, (id(frame.scope.globals), name), value)
+    residual = ev.residual
+
+    def replay() -> None:
+        save_old(ev, source)
+        if frame.scope.global_base is None:
+            table = residual.constant_name(frame.scope.globals, "user_globals")
+            residual.emit(f"{table}[{name!r}] = {residual.reify(value)}")
+        else:
+            residual.emit(f"{source.residual} = {residual.reify(value)}")
+
+    ev.effect(replay, value)
+
+
+def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
+    holder = frame
+    while holder.parent is not None:
+        holder = holder.parent
+    cell = holder.scope.cells.get(name)
+    if cell is None:
+        raise Break("SJ040", f"`{name}` is stored to a scope that is not tracked")
+    source = holder.scope.cell_sources[name]
+    ev.journal.set_item(ev.overlay, (id(cell), "cell_contents"), value)
+    residual = ev.residual
+
+    def replay() -> None:
+        save_old(ev, source)
+        holder_name = residual.constant_name(cell, f"{name}_cell")
+        residual.emit(f"{holder_name}.cell_contents = {residual.reify(value)}")
+
+    ev.effect(replay, value)
+
+
+def save_old(ev: Evaluator, target: Source) -> None:
+    """Before `target` is overwritten: holds what was read from it in residual variables.
+
+    Values are printed by their source path; after the write the path leads elsewhere.
+    """
+    text = target.residual
+    held: set[int] = set()
+    for value, first in list(ev.memo.values()):
+        path = first.residual
+        below = path == text or path.startswith((text + ".", text + "["))
+        if below and getattr(value, "name", None) is None and id(value) not in held:
+            held.add(id(value))
+            if hasattr(value, "source"):
+                name = ev.residual.fresh(first.hint)
+                ev.residual.emit(f"{name} = {path}")
+                ev.journal.set_attr(value, "name", name)
+
+
+def delete(ev: Evaluator, frame: Frame, name: str) -> None:
+    """`del name` for a local variable.
+
+    Raises:
+        Break: For other scopes, and where CPython raises.
+    """
+    if name in frame.locals and name in frame.env:
+        ev.journal.delete_item(frame.env, name)
+        return
+    raise Break("SJ030", f"`del {name}` of a name that is not a bound local")
+
+
+__all__ = ["Attribute", "Contents", "delete", "load", "owner_of", "store"]

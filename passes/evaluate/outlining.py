@@ -1,0 +1,277 @@
+"""Native statements of the residual program.
+
+A statement runs natively with the variables that it reads reified, and renamed to the residual
+program's own. Of a compound statement only the head is native; its bodies become functions of
+their live variables, which are compiled like any other function.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from srcjit.source import FunctionSource
+
+from ..outline import outline_for, outline_try, outline_while, outline_with
+from ..program import Continuation, Native
+from ..scopes import captured, reads, rename, substitute, writes
+from . import names, resuming
+from .breaks import Break
+from .frames import Frame
+from .frozen import is_frozen
+from .values import (
+    DictValue,
+    IteratorValue,
+    Known,
+    ListValue,
+    Scalar,
+    SetValue,
+    SliceValue,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def emit_native(
+    ev: Evaluator, frame: Frame, statements: list[Any], note: str = "", closing: bool = True
+) -> dict[str, str]:
+    """Emits statements that Python runs; returns the variable of each name that they bind.
+
+    Args:
+        ev: The evaluator.
+        frame: The frame that the statements belong to.
+        statements: What to run.
+        note: The comment behind the first line.
+        closing: Close the open segment first.
+    """
+    residual = ev.residual
+    read = visible(frame, statements)
+    values = {name: _load(ev, frame, name) for name in read}
+    if closing:
+        live = [*values.values(), *resuming.live_values(ev)]
+        residual.close_segment([*live, *ev.effect_values])
+        residual.flush_effects()
+    bound = writes(statements)
+    if needs_own_globals(ev, frame):
+        return _foreign(ev, frame, statements, values, bound, note)
+    renamed: dict[str, str] = {}
+    replaced: dict[str, cst.BaseExpression] = {}
+    for name in sorted(values):
+        text = residual.reify(values[name])
+        if name in bound:
+            variable = residual.fresh(name) if name != text or name in ev.shared else name
+            if variable != text:
+                residual.emit(f"{variable} = {text}")
+            renamed[name] = variable
+        elif text.isidentifier():
+            renamed[name] = text
+        elif isinstance(values[name], Known) and _is_literal(text):
+            replaced[name] = cst.parse_expression(text)
+        else:
+            renamed[name] = residual.hold(values[name], name)
+    for name in sorted(bound - set(renamed)):
+        renamed[name] = residual.fresh(name) if name in ev.namer else name
+        ev.namer.take({renamed[name]})
+    for statement in statements:
+        origin = frame.origins.get(statement) or ev.statement_origin()
+        made = statement
+        if replaced:
+            made = substitute(made, replaced, frame.origins)
+        changed = {old: new for old, new in renamed.items() if old != new}
+        if changed:
+            made = rename(made, changed, frame.origins)
+        residual.emit_statement(made, origin, note)
+        note = ""
+    return {name: renamed[name] for name in bound}
+
+
+def _load(ev: Evaluator, frame: Frame, name: str) -> Value:
+    return names.load(ev, frame, name)
+
+
+def visible(frame: Frame, statements: list[Any]) -> list[str]:
+    """Names that statements read and that live in the frame or the frames around it, bound."""
+    found = []
+    for name in sorted(reads(statements) | captured(statements)):
+        owner = frame if name in frame.locals else names.owner_of(frame, name)
+        if owner is not None and name in owner.env:
+            found.append(name)
+    return found
+
+
+def _is_literal(text: str) -> bool:
+    return text[:1] in "'\"0123456789-" or text in ("None", "True", "False")
+
+
+def needs_own_globals(ev: Evaluator, frame: Frame) -> bool:
+    """Whether native statements of the frame must run with other globals or cells."""
+    root = ev.frames[0].scope
+    return frame.scope.globals is not root.globals or (
+        frame.scope is not root and bool(frame.scope.cells)
+    )
+
+
+def _foreign(
+    ev: Evaluator,
+    frame: Frame,
+    statements: list[Any],
+    values: dict[str, Value],
+    bound: set[str],
+    note: str,
+) -> dict[str, str]:
+    """Statements of an inlined function run as a function with that function's globals."""
+    residual = ev.residual
+    origin = frame.origins.get(statements[0])
+    line = origin.line if origin is not None else 0
+    name = ev.namer.fresh(f"native_{line}")
+    params = sorted(values)
+    results = sorted(bound)
+    body = [s.deep_clone() for s in statements]
+    for new, old in zip(body, statements):
+        frame.origins.inherit(new, old)
+    if results:
+        body.append(cst.parse_statement(f"return ({', '.join(results)},)"))
+    tree = cst.FunctionDef(
+        cst.Name(name),
+        cst.Parameters([cst.Param(cst.Name(p)) for p in params]),
+        cst.IndentedBlock(body),
+    )
+    source = FunctionSource.from_tree(
+        name, tree, frame.origins, file=frame.source.file, class_name=frame.source.class_name
+    )
+    ev.natives.append(Native(name, source, frame.scope.globals, frame.scope.cells))
+    args = ", ".join(residual.reify(values[p]) for p in params)
+    variables = {n: residual.fresh(n) for n in results}
+    text = f"{name}({args})"
+    if results:
+        text = f"{', '.join(variables.values())}{',' if len(results) == 1 else ''} = {text}"
+    residual.emit(text, origin, note)
+    return variables
+
+
+def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> None:
+    """`return f(x)` whose call stays native."""
+    if len(ev.frames) == 1 and not needs_own_globals(ev, frame):
+        emit_native(ev, frame, [statement], note)
+        ev.finished = True
+        return
+    name = ev.namer.fresh("result")
+    frame.locals.add(name)
+    value = statement.body[0].value
+    first = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], value)])
+    second = cst.SimpleStatementLine([cst.Return(cst.Name(name))])
+    for new in (first, second):
+        frame.origins.inherit(new, statement)
+    from .frames import Block
+
+    frame.blocks.append(Block([first, second]))
+
+
+def keeps_state(ev: Evaluator, frame: Frame, statement: Any) -> bool:
+    """Whether what a harmless call is given has no code of the user's behind it."""
+    return all(_inert(ev, _load(ev, frame, name)) for name in visible(frame, [statement]))
+
+
+def _inert(ev: Evaluator, value: Value, depth: int = 0) -> bool:
+    value = ev.look(value)
+    match value:
+        case TensorValue() | Scalar():
+            return True
+        case Known():
+            cls = type(value.obj)
+            return is_constant(value.obj) or is_frozen(cls.__module__)
+        case Unknown():
+            return True
+        case ListValue():
+            return value.items is not None and all(_inert(ev, v) for v in value.items)
+        case TupleValue() | IteratorValue():
+            items = value.items if isinstance(value.items, list) else []
+            return all(_inert(ev, v) for v in items)
+        case DictValue():
+            return all(_inert(ev, v) for v in value.items.values())
+        case SetValue() | SliceValue():
+            return True
+    return False
+
+
+# ── compound statements ─────────────────────────────────────────────────────────────
+
+
+def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> None:
+    """Emits a loop, `with` or `try` natively, its bodies as functions of their own."""
+    outliners: dict[type, Any] = {
+        cst.For: outline_for,
+        cst.While: outline_while,
+        cst.With: outline_with,
+        cst.Try: outline_try,
+    }
+    outliner = outliners.get(type(statement))
+    if outliner is None:
+        bound = emit_native(ev, frame, [statement], note)
+        _forget(ev, frame, bound)
+        return
+    known = visible(frame, [statement])
+    made = outliner(
+        statement,
+        bound=set(known) | {n for n in frame.locals if n in frame.env},
+        live_after=resuming.live_names(frame),
+        origins=frame.origins,
+        namer=ev.namer,
+    )
+    for function in made.functions:
+        source = FunctionSource.from_tree(
+            function.name.value,
+            function,
+            frame.origins,
+            file=frame.source.file,
+            class_name=frame.source.class_name,
+        )
+        ev.continuations.append(
+            Continuation(
+                function.name.value,
+                source,
+                frame.scope.globals,
+                frame.scope.cells,
+                kind="body",
+                names=resuming.helper_names(),
+            )
+        )
+    for name, helper in resuming.helper_names().items():
+        ev.residual.constants[name] = helper
+    for one in made.statements:
+        frame.origins.inherit(one, statement)
+    frame.locals.update(writes(made.statements))
+    returns = _returns(made.statements)
+    if returns and len(ev.frames) > 1:
+        raise Break("SJ040", "a `return` inside a native statement of an inlined function")
+    bound = emit_native(ev, frame, made.statements, note)
+    _forget(ev, frame, bound)
+
+
+def _forget(ev: Evaluator, frame: Frame, bound: dict[str, str]) -> None:
+    for name, variable in bound.items():
+        ev.journal.set_item(frame.env, name, Unknown(variable))
+
+
+class _Returns(cst.CSTVisitor):
+    found = False
+
+    def visit_Return(self, node: cst.Return) -> None:
+        self.found = True
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+
+def _returns(statements: list[Any]) -> bool:
+    visitor = _Returns()
+    for statement in statements:
+        statement.visit(visitor)
+    return visitor.found

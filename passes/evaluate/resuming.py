@@ -1,0 +1,248 @@
+"""Resume functions: the rest of the program after a graph break, as functions.
+
+    def gate(x):
+        y, total = segment_0(x)
+        if total.item() > 0:
+            return resume_21_then(y)      # y = y + 1; return torch.cos(y)
+        return resume_21_else(y)          # return torch.cos(y)
+
+A resume function is ordinary source: it is specialized when it is first reached, on what
+actually arrives, and can break again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from ..outline import UNBOUND, Box
+from ..program import Continuation
+from ..resume import Block as Rest
+from ..resume import make_resume, rest
+from ..scopes import captured, live_in, parameter_names
+from . import names
+from .frames import Frame
+from .values import ListValue, Unknown, Value
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+ONCE = (None,)
+"""What the loop `for _ in once` goes over: one iteration."""
+
+
+def helper_names() -> dict[str, Any]:
+    """The compiler's objects that rewritten text names."""
+    return {"UNBOUND": UNBOUND, "Box": Box, "once": ONCE}
+
+
+def rest_of(ev: Evaluator, frame: Frame) -> tuple[list[Any], dict[str, Value]]:
+    """What is left of a frame: its statements, and the iterators that they need by name."""
+    blocks = []
+    iterators: dict[str, Value] = {}
+    for block in frame.blocks:
+        remaining = None
+        if block.kind == "for":
+            assert block.iterator is not None
+            remaining = ev.namer.fresh("remaining")
+            iterators[remaining] = block.iterator
+        blocks.append(
+            Rest(
+                list(block.statements),
+                block.index,
+                block.kind,
+                node=block.node,
+                remaining=remaining,
+            )
+        )
+    return list(rest(blocks, origins=frame.origins, namer=ev.namer)), iterators
+
+
+def live_names(frame: Frame) -> set[str]:
+    """Names that the rest of a frame may read (more than it does, never less)."""
+    found: set[str] = set()
+    for block in frame.blocks:
+        left = list(block.statements[block.index :])
+        found |= live_in(left) | captured(left)
+        if block.node is not None:
+            found |= live_in([block.node]) | captured([block.node])
+    return found
+
+
+def live_values(ev: Evaluator, extra: Iterable[Any] = ()) -> list[Value]:
+    """Values that the rest of the program may read."""
+    extra = list(extra)
+    found: list[Value] = []
+    for frame in ev.frames:
+        wanted = live_names(frame)
+        if frame is ev.frames[-1] and extra:
+            wanted |= live_in(extra) | captured(extra)
+        found += [frame.env[name] for name in wanted if name in frame.env]
+        parent = frame.parent
+        while parent is not None:
+            found += [parent.env[name] for name in wanted if name in parent.env]
+            parent = parent.parent
+        found += [b.iterator for b in frame.blocks if b.iterator is not None]
+    return found
+
+
+def resume_here(ev: Evaluator, kind: str = "") -> None:
+    """Hands the rest of the program to a resume function and ends the residual program."""
+    residual = ev.residual
+    residual.close_segment([*live_values(ev), *ev.effect_values])
+    residual.flush_effects()
+    if _plain_return(ev):
+        ev.finished = True
+        return
+    inner: tuple[str, list[str], list[str], Continuation] | None = None
+    for frame in reversed(ev.frames):
+        inner = _continuation(ev, frame, inner, kind)
+    assert inner is not None
+    name, _, args, continuation = inner
+    ev.continuations.append(continuation)
+    residual.emit(f"return {name}({', '.join(args)})")
+    ev.finished = True
+
+
+def _plain_return(ev: Evaluator) -> bool:
+    """The rest is `return` of names: no function is needed."""
+    if len(ev.frames) != 1:
+        return False
+    frame = ev.frames[0]
+    left = [s for block in reversed(frame.blocks) for s in block.statements[block.index :]]
+    if any(block.kind != "body" for block in frame.blocks):
+        return False
+    if not left:
+        return True
+    first = left[0]
+    if not isinstance(first, cst.SimpleStatementLine) or len(first.body) != 1:
+        return False
+    small = first.body[0]
+    if not isinstance(small, cst.Return):
+        return False
+    parts = _names_of(small.value)
+    if parts is None or any(
+        name not in frame.locals or name not in frame.env for name in parts
+    ):
+        return False
+    texts = {name: ev.residual.reify(frame.env[name]) for name in parts}
+    if small.value is None:
+        return True
+    origin = frame.origins.get(first)
+    if isinstance(small.value, cst.Name):
+        ev.residual.emit(f"return {texts[small.value.value]}", origin)
+    else:
+        items = [texts[name] for name in parts]
+        comma = "," if len(items) == 1 else ""
+        ev.residual.emit(f"return {', '.join(items)}{comma}", origin)
+    return True
+
+
+def _names_of(value: cst.BaseExpression | None) -> list[str] | None:
+    if value is None:
+        return []
+    if isinstance(value, cst.Name):
+        return [value.value]
+    if isinstance(value, cst.Tuple) and all(
+        isinstance(e, cst.Element) and isinstance(e.value, cst.Name) for e in value.elements
+    ):
+        return [e.value.value for e in value.elements]  # type: ignore[attr-defined]
+    return None
+
+
+def _continuation(
+    ev: Evaluator,
+    frame: Frame,
+    inner: tuple[str, list[str], list[str], Continuation] | None,
+    kind: str,
+) -> tuple[str, list[str], list[str], Continuation]:
+    """The rest of one frame as a function; `inner` is the rest of what it called."""
+    statements, iterators = rest_of(ev, frame)
+    prefix: list[Any] = []
+    params: list[str] = []
+    args: list[str] = []
+    extra_names: dict[str, Any] = dict(helper_names())
+    if inner is not None:
+        callee_name, callee_params, callee_args, callee = inner
+        fresh = [ev.namer.fresh(p) for p in callee_params]
+        params += fresh
+        args += callee_args
+        prefix = [_call_statement(ev, frame, callee_name, fresh)]
+        extra_names[callee_name] = callee
+    wanted = live_in([*prefix, *statements]) | captured(statements)
+    original = parameter_names(frame.source.tree.params)
+    ordered = sorted(wanted, key=lambda n: (n not in original, _position(original, n), n))
+    unbound = set()
+    for name in ordered:
+        value = iterators.get(name)
+        if value is None:
+            owner = frame if name in frame.locals else names.owner_of(frame, name)
+            if owner is None:
+                continue
+            value = owner.env.get(name)
+            if value is None:
+                unbound.add(name)
+                continue
+        params.append(name)
+        args.append(_argument(ev, name, value))
+    line = _line(frame, statements)
+    label = f"resume_{line}" if inner is None or not kind else f"resume_{line}"
+    if kind and frame is ev.frames[-1]:
+        label = f"{label}_{kind}"
+    if frame is not ev.frames[0]:
+        label = f"{frame.source.name}_{label}"
+    name = ev.namer.fresh(label)
+    source = make_resume(
+        name,
+        [*prefix, *statements],
+        params,
+        unbound,
+        frame.origins,
+        file=frame.source.file,
+        class_name=frame.source.class_name,
+    )
+    continuation = Continuation(
+        name, source, frame.scope.globals, frame.scope.cells, names=extra_names
+    )
+    return name, params, args, continuation
+
+
+def _argument(ev: Evaluator, name: str, value: Value) -> str:
+    residual = ev.residual
+    value = ev.look(value)
+    if isinstance(value, Unknown) or not isinstance(value, ListValue):
+        return residual.reify(value)
+    return residual.hold(value, name)
+
+
+def _position(names_in_order: list[str], name: str) -> int:
+    return names_in_order.index(name) if name in names_in_order else 0
+
+
+def _call_statement(ev: Evaluator, frame: Frame, callee: str, args: list[str]) -> Any:
+    """The caller's call statement with the rest of the callee in the callee's place."""
+    caller_statement = _pending_call(ev, frame)
+    call = cst.parse_expression(f"{callee}({', '.join(args)})")
+    small = caller_statement.body[0]
+    statement = caller_statement.with_changes(
+        body=[small.with_changes(value=call)], leading_lines=()
+    )
+    frame.origins.inherit(statement, caller_statement)
+    return statement
+
+
+def _pending_call(ev: Evaluator, frame: Frame) -> cst.SimpleStatementLine:
+    index = ev.frames.index(frame)
+    pending = ev.frames[index + 1].call
+    assert pending is not None
+    return pending
+
+
+def _line(frame: Frame, statements: list[Any]) -> int:
+    for statement in statements:
+        origin = frame.origins.get(statement)
+        if origin is not None:
+            return origin.line
+    return frame.source.first_line

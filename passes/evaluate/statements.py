@@ -1,0 +1,275 @@
+"""Evaluates statements: one handler per libcst node type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from . import attributes, contexts, expressions, loops, names, operators, subscripts, suites, targets
+from .breaks import Break
+from .evaluator import Flow
+from .frames import Block, Frame
+from .truth import truth
+from .values import (
+    ContextValue,
+    FunctionValue,
+    Known,
+    Scalar,
+    TensorValue,
+    Value,
+    constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+Result = tuple[Flow, "Value | None"]
+NEXT: Result = (Flow.NEXT, None)
+
+
+def execute(ev: Evaluator, frame: Frame, node: Any) -> Result:
+    """Evaluates one statement; returns how it ended.
+
+    Raises:
+        Break: When it cannot be traced whole.
+    """
+    if isinstance(node, cst.SimpleStatementLine):
+        if len(node.body) == 1:
+            return execute(ev, frame, node.body[0])
+        block = Block([cst.SimpleStatementLine([small]) for small in node.body])
+        for line, small in zip(block.statements, node.body):
+            frame.origins.inherit(line, small)
+        frame.blocks.append(block)
+        ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+        return NEXT
+    handler = STATEMENTS.get(type(node))
+    if handler is None:
+        raise Break(
+            "SJ040", f"`{type(node).__name__.lower()}` is not evaluated", ev.origin_of(frame, node)
+        )
+    return handler(ev, frame, node)
+
+
+def _expression(ev: Evaluator, frame: Frame, node: cst.Expr) -> Result:
+    expressions.evaluate(ev, frame, node.value)
+    return NEXT
+
+
+def _assign(ev: Evaluator, frame: Frame, node: cst.Assign) -> Result:
+    value = expressions.evaluate(ev, frame, node.value)
+    for target in node.targets:
+        targets.assign(ev, frame, target.target, value)
+    return NEXT
+
+
+def _annotated(ev: Evaluator, frame: Frame, node: cst.AnnAssign) -> Result:
+    if node.value is not None:
+        targets.assign(ev, frame, node.target, expressions.evaluate(ev, frame, node.value))
+    return NEXT
+
+
+def _augmented(ev: Evaluator, frame: Frame, node: cst.AugAssign) -> Result:
+    target = node.target
+    kind = type(node.operator)
+    if isinstance(target, cst.Name):
+        old = expressions.evaluate(ev, frame, target)
+        right = expressions.evaluate(ev, frame, node.value)
+        targets.assign(ev, frame, target, operators.in_place(ev, kind, old, right))
+    elif isinstance(target, cst.Attribute):
+        base = expressions.evaluate(ev, frame, target.value)
+        name = expressions.mangled(frame, target.attr.value)
+        if _counter(ev, frame, base, name, node):
+            return NEXT
+        old = attributes.load(ev, base, name)
+        right = expressions.evaluate(ev, frame, node.value)
+        new = operators.in_place(ev, kind, old, right)
+        # Storing the same tensor back into a buffer or attribute changes nothing.
+        if not (new is old and isinstance(new, TensorValue)):
+            attributes.store(ev, base, name, new)
+    elif isinstance(target, cst.Subscript):
+        base = expressions.evaluate(ev, frame, target.value)
+        index = expressions.index_of(ev, frame, target)
+        old = subscripts.load(ev, base, index)
+        right = expressions.evaluate(ev, frame, node.value)
+        subscripts.store(ev, base, index, operators.in_place(ev, kind, old, right))
+    else:
+        raise Break("SJ040", "an augmented assignment to an unusual target")
+    return NEXT
+
+
+def _counter(
+    ev: Evaluator, frame: Frame, base: Value, name: str, node: cst.AugAssign
+) -> bool:
+    """`self.steps += 1` on an object from outside stays a run-time number.
+
+    Its value is read when the residual program runs, so a counter costs no guard on its value
+    and no specialization per call.
+    """
+    symbol = {cst.AddAssign: "+", cst.SubtractAssign: "-"}.get(type(node.operator))
+    if symbol is None or not isinstance(base, Known) or base.source is None:
+        return False
+    if isinstance(base.obj, type) or (id(base.obj), name) in ev.overlay:
+        return False
+    old = attributes.load(ev, base, name)
+    if not isinstance(old, Known) or type(old.obj) is not int or old.source is None:
+        return False
+    if ev.guards.decided(old.source):
+        return False
+    right = expressions.evaluate(ev, frame, node.value)
+    if not isinstance(right, Known) or type(right.obj) is not int or abs(right.obj) > 2**31:
+        return False
+    ev.guards.type_of(old.source, old.obj)
+    variable = ev.residual.fresh(name.strip("_") or "count")
+    step = ev.residual.reify(constant(ev.use(right)))
+    ev.residual.emit_tracked(f"{variable} = {old.source.residual} {symbol} {step}")
+    attributes.store(ev, base, name, ev.scalar(variable, int, variable))
+    return True
+
+
+def _return(ev: Evaluator, frame: Frame, node: cst.Return) -> Result:
+    value = constant(None) if node.value is None else expressions.evaluate(ev, frame, node.value)
+    return Flow.RETURN, value
+
+
+def _if(ev: Evaluator, frame: Frame, node: cst.If) -> Result:
+    test = expressions.evaluate(ev, frame, node.test)
+    try:
+        decided = truth(ev, test)
+    except Break as stop:
+        if stop.diagnostic.origin is None:
+            raise expressions._located(stop, ev, frame, node.test) from stop.__cause__
+        raise
+    arm: Any = node if decided else node.orelse
+    if arm is None:
+        return NEXT
+    statements = [arm] if isinstance(arm, cst.If) and not decided else suites.body_of(arm)
+    block = Block(statements)
+    frame.blocks.append(block)
+    ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+    return NEXT
+
+
+def _assert(ev: Evaluator, frame: Frame, node: cst.Assert) -> Result:
+    if not truth(ev, expressions.evaluate(ev, frame, node.test)):
+        raise Break("SJ031", "the assertion fails", ev.origin_of(frame, node))
+    return NEXT
+
+
+def _raise(ev: Evaluator, frame: Frame, node: cst.Raise) -> Result:
+    raise Break("SJ031", "an exception is raised", ev.origin_of(frame, node))
+
+
+def _delete(ev: Evaluator, frame: Frame, node: cst.Del) -> Result:
+    targets.delete(ev, frame, node.target)
+    return NEXT
+
+
+def _function(ev: Evaluator, frame: Frame, node: cst.FunctionDef) -> Result:
+    from .functions import default_values
+
+    if node.asynchronous is not None:
+        raise Break("SJ040", "a nested coroutine function", ev.origin_of(frame, node.name))
+    value: Value = FunctionValue(
+        node, frame, default_values(ev, frame, node.params), node.name.value
+    )
+    for decorator in reversed(node.decorators):
+        from .calls import call
+
+        wrapper = expressions.evaluate(ev, frame, decorator.decorator)
+        value = call(ev, wrapper, [value], {})
+    names.store(ev, frame, node.name.value, value)
+    return NEXT
+
+
+def _nothing(ev: Evaluator, frame: Frame, node: Any) -> Result:
+    return NEXT
+
+
+def _break(ev: Evaluator, frame: Frame, node: cst.Break) -> Result:
+    return Flow.BREAK, None
+
+
+def _continue(ev: Evaluator, frame: Frame, node: cst.Continue) -> Result:
+    return Flow.CONTINUE, None
+
+
+def _with(ev: Evaluator, frame: Frame, node: cst.With) -> Result:
+    """`with torch.no_grad():` and the like; the whole statement is one transaction."""
+    if node.asynchronous is not None:
+        raise Break("SJ040", "`async with`")
+    entered: list[tuple[ContextValue, Any]] = []
+    for item in node.items:
+        context = expressions.evaluate(ev, frame, item.item)
+        if not isinstance(context, ContextValue) or item.asname is not None:
+            raise Break(
+                "SJ043",
+                "the context manager is not tracked",
+                ev.origin_of(frame, item.item),
+            )
+        entered.append((context, contexts.enter(ev, context)))
+    flow, value = ev.run_block(frame, suites.body_of(node))
+    for context, previous in reversed(entered):
+        contexts.leave(ev, context, previous)
+    return flow, value
+
+
+def _try(ev: Evaluator, frame: Frame, node: cst.Try) -> Result:
+    """A `try` whose body runs no tensor operation and cannot raise is transparent."""
+    operations = ev.builder.operations
+    try:
+        flow, value = ev.run_block(frame, suites.body_of(node))
+    except Break as stop:
+        raise Break(
+            "SJ044",
+            f"the body of `try` breaks: {stop.diagnostic.message}",
+            stop.diagnostic.origin,
+        ) from stop
+    if ev.builder.operations != operations:
+        raise Break(
+            "SJ044", "a `try` around tensor operations", ev.origin_of(frame, node)
+        )
+    if flow is Flow.NEXT and node.orelse is not None:
+        flow, value = ev.run_block(frame, suites.body_of(node.orelse))
+    if node.finalbody is not None:
+        last, replaced = ev.run_block(frame, suites.body_of(node.finalbody))
+        if last is not Flow.NEXT:
+            return last, replaced
+    return flow, value
+
+
+def _import(ev: Evaluator, frame: Frame, node: cst.Import | cst.ImportFrom) -> Result:
+    """Imports of library modules that are loaded already; others stay native."""
+    from .imports import imported
+
+    for name, value in imported(ev, frame, node):
+        names.store(ev, frame, name, value)
+    return NEXT
+
+
+STATEMENTS: dict[type, Callable[..., Result]] = {
+    cst.Expr: _expression,
+    cst.Assign: _assign,
+    cst.AnnAssign: _annotated,
+    cst.AugAssign: _augmented,
+    cst.Return: _return,
+    cst.If: _if,
+    cst.For: loops.for_statement,
+    cst.While: loops.while_statement,
+    cst.With: _with,
+    cst.Try: _try,
+    cst.Assert: _assert,
+    cst.Raise: _raise,
+    cst.Del: _delete,
+    cst.FunctionDef: _function,
+    cst.Pass: _nothing,
+    cst.Global: _nothing,
+    cst.Nonlocal: _nothing,
+    cst.Break: _break,
+    cst.Continue: _continue,
+    cst.Import: _import,
+    cst.ImportFrom: _import,
+}
+
+__all__ = ["STATEMENTS", "Scalar", "execute"]

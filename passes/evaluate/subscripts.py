@@ -1,0 +1,219 @@
+"""Subscripts: reading, storing and deleting items."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .breaks import Break, unknown_operand
+from .modules import module_keys
+from .names import save_old
+from .sources import Attribute, Item
+from .values import (
+    DictValue,
+    InstanceValue,
+    Known,
+    ListValue,
+    Scalar,
+    SliceValue,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    constant,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def load(ev: Evaluator, base: Value, index: Value) -> Value:
+    """Returns `base[index]`."""
+    base = ev.look(base)
+    if isinstance(base, Unknown):
+        raise unknown_operand("a subscript reads")
+    match base:
+        case TensorValue():
+            return ev.builder.call("call_function", operator.getitem, [base, index], {}, "item")
+        case ListValue():
+            return _sequence_item(ev, ev.list_items(base), index, ListValue)
+        case TupleValue():
+            return _sequence_item(ev, base.items, index, TupleValue)
+        case DictValue():
+            key = _key(ev, index)
+            items = ev.dict_items(base)
+            if key not in items:
+                raise Break("SJ030", f"raises KeyError: {key!r}")
+            return items[key]
+        case Known():
+            return _known_item(ev, base, index)
+        case InstanceValue():
+            from .calls import call_method_if_defined
+
+            result = call_method_if_defined(ev, base, "__getitem__", [index])
+            if result is not None:
+                return result
+    raise Break("SJ020", f"a subscript of a {type(base).__name__}")
+
+
+def _key(ev: Evaluator, index: Value) -> Any:
+    from .expressions import key_of
+
+    return key_of(ev, index)
+
+
+def _sequence_item(ev: Evaluator, items: list[Value], index: Value, cls: Any) -> Value:
+    where = slice_of(ev, index) if isinstance(index, SliceValue) else ev.known(index, "an index")
+    if isinstance(where, slice):
+        return cls(items[where])  # type: ignore[no-any-return]
+    try:
+        return ev.look(items[operator.index(where)])
+    except (IndexError, TypeError) as error:
+        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+
+
+def slice_of(ev: Evaluator, value: SliceValue) -> slice:
+    """Returns the real slice of known bounds."""
+    return slice(
+        *(ev.known(part, "a slice") for part in (value.start, value.stop, value.step))
+    )
+
+
+_MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
+
+
+def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
+    obj = base.obj
+    if is_constant(obj):
+        if isinstance(index, SliceValue):
+            return constant(ev.use(base)[slice_of(ev, index)])
+        from .operators import fold
+
+        return fold(ev, operator.getitem, base, index)
+    if base.source is None:
+        if isinstance(obj, type):
+            return constant_generic(ev, obj, index)
+        if isinstance(obj, dict):
+            key = _key(ev, index)
+            if key in obj:
+                return Known(obj[key], None)
+        raise Break("SJ020", f"a subscript of a `{type(obj).__name__}`")
+    if getattr(type(obj), "__getitem__", None) in [c.__getitem__ for c in _MODULE_LISTS]:
+        return _module_item(ev, base, index)
+    if isinstance(obj, torch.nn.ModuleDict):
+        key = ev.known(index, "a key")
+        if key not in module_keys(ev, base):
+            raise Break("SJ030", f"raises KeyError: {key!r}")
+        return ev.wrap(obj._modules[key], Item(Attribute(base.source, "_modules"), key))
+    if isinstance(obj, (torch.nn.ParameterList, torch.nn.ParameterDict)):
+        from . import attributes
+
+        return attributes.load(ev, base, str(ev.known(index, "an index")))
+    if type(obj) is dict:
+        key = _key(ev, index)
+        if key not in obj or not is_constant(key):
+            raise Break("SJ030", f"raises KeyError: {key!r}")
+        ev.guards.add(f"{key!r} in {base.source.guard}")
+        return ev.wrap(obj[key], Item(base.source, key))
+    raise Break("SJ020", f"a subscript of a `{type(obj).__name__}`")
+
+
+def constant_generic(ev: Evaluator, cls: type, index: Value) -> Value:
+    """`list[int]` and the like; only its class matters."""
+    raise Break("SJ020", f"a subscript of the class `{cls.__name__}`")
+
+
+def _module_item(ev: Evaluator, base: Known, index: Value) -> Value:
+    assert base.source is not None
+    keys = module_keys(ev, base)
+    if isinstance(index, SliceValue):
+        raise Break("SJ020", "a slice of a container module")
+    where = ev.known(index, "an index")
+    try:
+        key = keys[operator.index(where)]
+    except (IndexError, TypeError) as error:
+        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+    return ev.wrap(base.obj._modules[key], Item(Attribute(base.source, "_modules"), key))
+
+
+def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
+    """`base[index] = value`."""
+    base = ev.look(base)
+    if isinstance(base, Unknown) or isinstance(value, Unknown):
+        raise unknown_operand("a subscript store needs")
+    match base:
+        case TensorValue():
+            _tensor_store(ev, base, index, value)
+        case ListValue():
+            _list_store(ev, base, index, value)
+        case DictValue():
+            key = _key(ev, index)
+            effect_if_outside(
+                ev, base, lambda r, b: r.emit(f"{b}[{r.reify(index)}] = {r.reify(value)}"), value
+            )
+            ev.dict_items(base)
+            ev.journal.set_item(base.items, key, value)
+        case _:
+            raise Break("SJ021", "an item store that cannot be tracked")
+
+
+def _tensor_store(ev: Evaluator, base: TensorValue, index: Value, value: Value) -> None:
+    ev.builder.store(operator.setitem, [base, index, value])
+
+
+def _list_store(ev: Evaluator, base: ListValue, index: Value, value: Value) -> None:
+    items = list(ev.list_items(base))
+    if isinstance(index, SliceValue):
+        raise Break("SJ021", "a slice store into a list")
+    where = ev.known(index, "an index")
+    try:
+        items[operator.index(where)] = value
+    except (IndexError, TypeError) as error:
+        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+    effect_if_outside(ev, base, lambda r, b: r.emit(f"{b}[{where}] = {r.reify(value)}"), value)
+    assert base.items is not None
+    ev.journal.replace_list(base.items, items)
+
+
+def effect_if_outside(ev: Evaluator, base: Any, action: Any, *values: Value) -> None:
+    """Schedules `action(residual, text of base)` when the object exists outside evaluation."""
+    if base.source is None and base.name is None:
+        return
+    residual = ev.residual
+
+    def replay() -> None:
+        if base.source is not None:
+            save_old(ev, base.source)
+        action(residual, residual.reify(base))
+
+    ev.effect(replay, base, *values)
+
+
+def delete(ev: Evaluator, base: Value, index: Value) -> None:
+    """`del base[index]`."""
+    base = ev.look(base)
+    if isinstance(base, DictValue):
+        key = _key(ev, index)
+        if key not in base.items:
+            raise Break("SJ030", f"raises KeyError: {key!r}")
+        effect_if_outside(ev, base, lambda r, b: r.emit(f"del {b}[{key!r}]"))
+        ev.journal.delete_item(base.items, key)
+        return
+    if isinstance(base, ListValue) and not isinstance(index, SliceValue):
+        where = ev.known(index, "an index")
+        items = list(ev.list_items(base))
+        try:
+            del items[operator.index(where)]
+        except (IndexError, TypeError) as error:
+            raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        effect_if_outside(ev, base, lambda r, b: r.emit(f"del {b}[{where}]"))
+        assert base.items is not None
+        ev.journal.replace_list(base.items, items)
+        return
+    raise Break("SJ021", "a `del` that cannot be tracked")
+
+
+__all__ = ["Scalar", "delete", "load", "slice_of", "store"]

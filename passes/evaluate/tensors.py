@@ -1,0 +1,210 @@
+"""Which PyTorch functions and methods are tensor operations, and which read tensor data.
+
+The list of operations is PyTorch's own: what `torch.overrides` lets a subclass override takes
+tensors and returns tensors or metadata. Factories take no tensor and are named here.
+"""
+
+from __future__ import annotations
+
+import operator
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .breaks import Break
+from .values import (
+    DictValue,
+    Known,
+    ListValue,
+    Scalar,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_FACTORIES = frozenset(
+    getattr(torch, name)
+    for name in (
+        "zeros ones full empty empty_strided eye arange range linspace logspace rand randn randint "
+        "randperm normal tensor as_tensor scalar_tensor tril_indices triu_indices complex polar "
+        "hann_window hamming_window blackman_window bartlett_window kaiser_window "
+        "randn_like rand_like randint_like zeros_like ones_like full_like empty_like"
+    ).split()
+    if hasattr(torch, name)
+)
+
+_PURE = frozenset(
+    getattr(torch, name)
+    for name in (
+        "is_tensor is_floating_point is_complex is_storage broadcast_shapes promote_types "
+        "result_type can_cast get_default_dtype is_grad_enabled is_inference_mode_enabled "
+        "is_autocast_enabled finfo iinfo"
+    ).split()
+)
+
+_READS_DATA = {
+    "tolist": None,
+    "numpy": None,
+    "is_nonzero": bool,
+    "equal": bool,
+    "allclose": bool,
+    "__bool__": bool,
+    "__int__": int,
+    "__float__": float,
+    "__index__": int,
+    "__array__": None,
+}
+
+_NATIVE_METHODS = frozenset(
+    "backward register_hook register_post_accumulate_grad_hook retain_grad share_memory_ "
+    "data_ptr untyped_storage storage element_size record_stream set_ resize_ resize_as_ "
+    "__dlpack__ __reduce__ __reduce_ex__ __deepcopy__ pin_memory is_shared requires_grad_ "
+    "detach_ map_ map2_ apply_ swapaxes_ t_ transpose_ squeeze_ unsqueeze_ swapdims_ "
+    "_typed_storage module_load as_subclass align_to refine_names rename rename_ is_set_to".split()
+)
+"""Methods with effects beyond the tensor's data, or that look at its memory."""
+
+_NATIVE_FUNCTIONS = frozenset(
+    {
+        torch.autograd.backward,
+        torch.autograd.grad,
+        torch.equal,
+        torch.allclose,
+        torch.is_nonzero,
+    }
+)
+
+
+@lru_cache(maxsize=1)
+def _operations() -> frozenset[Any]:
+    found: set[Any] = set()
+    for functions in torch.overrides.get_overridable_functions().values():
+        for function in functions:
+            try:
+                found.add(function)
+            except TypeError:
+                continue
+    found |= set(_FACTORIES)
+    return frozenset(found - _NATIVE_FUNCTIONS)
+
+
+def is_operation(obj: Any) -> bool:
+    """Whether a callable is a tensor operation that is recorded as one node."""
+    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        return True
+    try:
+        if obj in _operations():
+            return True
+    except TypeError:
+        return False
+    return getattr(obj, "__module__", None) in ("_operator",) and callable(obj)
+
+
+def call_function(
+    ev: Evaluator, function: Any, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Records a call of a tensor function.
+
+    Raises:
+        Break: When it reads data, has effects, or eager would raise.
+    """
+    _check_operands([*args, *kwargs.values()])
+    if function in _PURE:
+        return _pure(ev, function, args, kwargs)
+    name = getattr(function, "__name__", str(function)).rsplit(".", 1)[-1].strip("_")
+    if function is torch.tensor or function is torch.as_tensor:
+        _check_literal(ev, args, kwargs)
+    return ev.builder.call("call_function", function, args, kwargs, name or "value")
+
+
+def _pure(ev: Evaluator, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+    from .values import constant, is_constant
+
+    fakes = [ev.builder.fake(a) for a in args]
+    for value in [*args, *kwargs.values()]:
+        ev.use_deep(value)
+    try:
+        result = function(*fakes, **{k: ev.builder.fake(v) for k, v in kwargs.items()})
+    except Exception as error:
+        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+    return constant(result) if is_constant(result) else Known(result, None)
+
+
+def _check_literal(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> None:
+    """`torch.tensor` of nested Python numbers is traced; of tensors it reads data."""
+
+    def visit(value: Value) -> None:
+        value = ev.look(value)
+        if isinstance(value, (TensorValue, Scalar)):
+            raise Break("SJ103", "`torch.tensor` copies a run-time value", harmless=True)
+        if isinstance(value, ListValue):
+            for item in ev.list_items(value):
+                visit(item)
+        elif isinstance(value, TupleValue):
+            for item in value.items:
+                visit(item)
+
+    for value in args[:1] or [kwargs[k] for k in ("data",) if k in kwargs]:
+        visit(value)
+
+
+def _check_operands(values: list[Value]) -> None:
+    for value in values:
+        if isinstance(value, Unknown):
+            raise Break(
+                "SJ020", "a tensor operation needs a value that is not known", needs_unknown=True
+            )
+        if isinstance(value, (TupleValue, ListValue)) and value.items:
+            _check_operands(list(value.items))
+        if isinstance(value, DictValue):
+            _check_operands(list(value.items.values()))
+
+
+def call_method(
+    ev: Evaluator, receiver: TensorValue, name: str, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """Records `receiver.name(*args, **kwargs)`.
+
+    Raises:
+        Break: SJ103 for methods that read data, SJ010 for those with other effects.
+    """
+    if name == "item" and not args and not kwargs:
+        raise Break(
+            "SJ103",
+            "`.item()` reads the value of a tensor",
+            harmless=True,
+            result=number_type(receiver),
+        )
+    if name in _READS_DATA:
+        raise Break(
+            "SJ103",
+            f"`.{name}()` reads the value of a tensor",
+            harmless=True,
+            result=_READS_DATA[name],
+        )
+    if name in _NATIVE_METHODS:
+        raise Break("SJ010", f"`.{name}()` has effects that are not traced")
+    _check_operands([*args, *kwargs.values()])
+    return ev.builder.call("call_method", name, [receiver, *args], kwargs, name.strip("_"))
+
+
+def number_type(tensor: TensorValue) -> type | None:
+    """The Python type of the tensor's `.item()`."""
+    dtype = tensor.fake.dtype
+    if tensor.fake.numel() != 1:
+        return None
+    if dtype is torch.bool:
+        return bool
+    if dtype.is_floating_point:
+        return float
+    if dtype.is_complex:
+        return None
+    return int
+
+
+__all__ = ["call_function", "call_method", "is_operation", "number_type", "operator"]

@@ -1,0 +1,128 @@
+"""Makes abstract values of real objects: arguments, globals, attributes and items.
+
+Guards are recorded when a value is used, not when it is reached; only what decides the kind of
+the value (its exact type, the metadata of a tensor) is guarded here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from .breaks import Break
+from .sources import Item, Source
+from .values import (
+    DictValue,
+    Known,
+    ListValue,
+    Scalar,
+    SetValue,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    is_constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_NUMBERS = (int, float)
+_LARGE_CONTAINER = 1024
+
+
+def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
+    """Returns the value for `obj`, which the running program reaches by `source`.
+
+    One object is one value: when a second source reaches an object that was seen before, a guard
+    fixes that both are the same.
+    """
+    if type(obj) in _NUMBERS and source.guard in ev.dynamic:
+        return _dynamic_number(ev, obj, source)
+    if is_constant(obj) and type(obj) is not tuple:
+        return Known(obj, source)
+    seen = ev.memo.get(id(obj))
+    if seen is not None:
+        value, first = seen
+        if first.guard != source.guard and isinstance(value, (TensorValue, ListValue, DictValue)):
+            ev.guards.add(f"{source.guard} is {first.guard}")
+        if not (isinstance(value, Known) and first.guard != source.guard):
+            return value
+    value = _wrap_new(ev, obj, source)
+    ev.journal.set_item(ev.memo, id(obj), (value, source))
+    ev.keep_alive.append(obj)
+    return value
+
+
+def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
+    if isinstance(obj, torch.Tensor):
+        return wrap_tensor(ev, obj, source)
+    kind = type(obj)
+    if kind is tuple or (isinstance(obj, tuple) and hasattr(kind, "_fields")):
+        ev.guards.type_of(source, obj)
+        ev.guards.add(f"len({source.guard}) == {len(obj)}")
+        items = [wrap(ev, item, Item(source, i)) for i, item in enumerate(obj)]
+        return TupleValue(items, kind, source)
+    if kind is list:
+        ev.guards.type_of(source, obj)
+        return ListValue(None, source, obj)
+    if kind is dict:
+        return _wrap_dict(ev, obj, source)
+    if kind in (set, frozenset) and all(is_constant(item) for item in obj):
+        ev.guards.type_of(source, obj)
+        ev.guards.add(f"{source.guard} == {ev.guards.bind(kind(obj), source.hint)}")
+        return SetValue(dict.fromkeys(obj), kind, source=source)
+    return Known(obj, source)
+
+
+def wrap_tensor(ev: Evaluator, tensor: torch.Tensor, source: Source) -> TensorValue:
+    """Returns the value for a tensor that exists before the call, as a fake with its facts."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        kind = "a traceable subclass" if is_traceable_wrapper_subclass(tensor) else "a subclass"
+        raise Break("SJ110", f"`{source.residual}` is of {kind} `{type(tensor).__name__}`")
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise Break("SJ110", f"`{source.residual}` has layout {tensor.layout}")
+    ev.guards.add_tensor(source, tensor)
+    with torch.no_grad():
+        fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
+    return TensorValue(fake, source=source, cls=type(tensor))
+
+
+def _wrap_dict(ev: Evaluator, obj: dict[Any, Any], source: Source) -> Value:
+    ev.guards.type_of(source, obj)
+    if len(obj) > _LARGE_CONTAINER or not all(is_constant(key) for key in obj):
+        return Known(obj, source)
+    keys = ev.guards.bind(tuple(obj), f"{source.hint}_keys") if obj else "()"
+    ev.guards.add(f"tuple({source.guard}) == {keys}" if obj else f"not {source.guard}")
+    value = DictValue({}, source)
+    for key, item in obj.items():
+        value.items[key] = ev.lazy(item, Item(source, key))
+    return value
+
+
+def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
+    kind = type(obj)
+    if kind is bool:
+        return Known(obj, source)
+    key = ("scalar", source.guard)
+    seen = ev.memo.get(key)
+    if seen is not None:
+        return seen[0]
+    ev.guards.add(f"type({source.guard}) is {kind.__name__}")
+    if kind is int:
+        limit = 2**62
+        ev.guards.add(f"-{limit} < {source.guard} < {limit}")
+    scalar = ev.scalar(source.residual, kind, source.hint)
+    ev.journal.set_item(ev.memo, key, (scalar, source))
+    ev.journal.set_item(ev.scalar_sources, id(scalar), source.guard)
+    return scalar
+
+
+def unknown_or(value: Value | None, name: str) -> Value:
+    """Returns `value`, or an Unknown for the residual variable `name`."""
+    return Unknown(name) if value is None else value
+
+
+__all__ = ["Scalar", "unknown_or", "wrap", "wrap_tensor"]

@@ -1,0 +1,118 @@
+"""The pipeline: what happens to a function between its source and the code that runs.
+
+    source      the user's text
+    specialize  evaluated for these arguments, split at graph breaks; segments at torch level
+    lower       segments as functional ATen graphs
+    fuse        ATen operations grouped into kernels-to-be
+    emit        kernels in C++ or Triton
+
+Each stage is a runnable Python program that computes what the user's function computes. The
+front half, `specialize`, is here; the back half is `segment.compile_segment`, which prints a
+segment at any stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+import libcst as cst
+import torch
+
+from srcjit.options import Options
+from srcjit.source import FunctionSource
+
+from .evaluate.breaks import Respecialize
+from .evaluate.evaluator import Evaluator
+from .evaluate.frames import Scope
+from .evaluate.functions import check_inlinable, new_frame
+from .evaluate.sources import Argument, Cell
+from .program import Hints, Specialized
+from .scopes import local_names, parameter_names, reads
+
+
+def specialize(
+    function: FunctionType,
+    source: FunctionSource,
+    arguments: Mapping[str, Any],
+    options: Options,
+    hints: Hints | None = None,
+) -> Specialized:
+    """Evaluates `function` for `arguments` and splits it at graph breaks.
+
+    Args:
+        function: The function, for its globals, closure and name.
+        source: Its definition.
+        arguments: Value of each parameter by name; `*args` as a tuple, `**kwargs` as a dict.
+        options: The options it was jitted with.
+        hints: What earlier specializations taught.
+
+    Raises:
+        GraphBreak: The function as a whole is left to Python (it looks at its own frame,
+            is a generator, ...).
+    """
+    check_inlinable(source)
+    dynamic = (hints or Hints()).changed if options.dynamic is not False else frozenset()
+    while True:
+        grad = torch.is_grad_enabled()
+        try:
+            return _evaluate(function, source, arguments, options, dynamic)
+        except Respecialize as again:
+            if again.source_text not in dynamic:
+                raise AssertionError(f"{again.source_text} is known already") from again
+            dynamic = dynamic - {again.source_text}
+        finally:
+            torch._C._set_grad_enabled(grad)
+
+
+def _evaluate(
+    function: FunctionType,
+    source: FunctionSource,
+    arguments: Mapping[str, Any],
+    options: Options,
+    dynamic: frozenset[str],
+) -> Specialized:
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
+    taken |= {"user_globals", "cells", "guard", "torch", source.name}
+    ev = Evaluator(function, source, options, dynamic, taken)
+    scope = Scope(function.__globals__, None, cells, {n: Cell(n) for n in cells}, own=True)
+    frame = new_frame(source, scope)
+    for name, value in arguments.items():
+        frame.env[name] = ev.lazy(value, Argument(name))
+    ev.frames.append(frame)
+    ev.run()
+    residual = ev.residual.result(source.name, _parameters(source))
+    return Specialized(
+        name=source.name,
+        source=source,
+        guards=ev.guards.finish(),
+        segments=tuple(ev.segments),
+        residual=residual,
+        continuations=tuple(ev.continuations),
+        natives=tuple(ev.natives),
+        breaks=tuple(ev.breaks),
+        inlined=tuple(ev.inlined.values()),
+    )
+
+
+def _parameters(source: FunctionSource) -> str:
+    """The parameter list without defaults and annotations."""
+    params = source.tree.params
+    parts = [p.name.value for p in params.posonly_params]
+    if parts:
+        parts.append("/")
+    parts += [p.name.value for p in params.params]
+    star = params.star_arg
+    if isinstance(star, cst.Param):
+        parts.append(f"*{star.name.value}")
+    elif params.kwonly_params:
+        parts.append("*")
+    parts += [p.name.value for p in params.kwonly_params]
+    if params.star_kwarg is not None:
+        parts.append(f"**{params.star_kwarg.name.value}")
+    return ", ".join(parts)
+
+
+__all__ = ["parameter_names", "specialize"]

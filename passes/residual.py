@@ -1,0 +1,474 @@
+"""Writes the residual program: what is left to run after specialization.
+
+    def f(x):
+        x = segment_0(x)[0]
+        print("hello")
+        return segment_1(x)[0]
+
+A value is *reified* when the running program needs it: it gets a Python expression, and a
+variable of its own where identity matters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+import torch
+
+from srcjit.origin import Origin
+
+from .evaluate.breaks import Break
+from .evaluate.values import (
+    BuiltinMethod,
+    ContextValue,
+    DictValue,
+    FunctionValue,
+    InstanceValue,
+    IteratorValue,
+    Known,
+    ListValue,
+    MethodValue,
+    PartialValue,
+    Scalar,
+    SetValue,
+    SliceValue,
+    SuperValue,
+    TensorValue,
+    TupleValue,
+    Unknown,
+    Value,
+    is_constant,
+)
+from .program import Residual
+
+if TYPE_CHECKING:
+    from .evaluate.evaluator import Evaluator
+    from .evaluate.frames import Frame
+
+_RANDOM = ("rand", "dropout", "bernoulli", "normal", "multinomial", "poisson", "exponential", "rrelu")
+
+
+class ResidualBuilder:
+    """The lines of one residual program, and the values that live in its variables."""
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.ev = evaluator
+        self.lines: list[tuple[str, Origin | None, str]] = []
+        self.constants: dict[str, Any] = {}
+        self._constant_names: dict[int, str] = {}
+        self._indent = 1
+        self._inline: set[int] = set()
+        self.slots: dict[str, Value] = {}
+
+    # ── lines ─────────────────────────────────────────────────────────────────────
+
+    def emit(self, text: str, origin: Origin | None = None, note: str = "") -> None:
+        """Adds one line (or several) at the current indentation; `note` explains the first."""
+        origin = origin or self.ev.statement_origin()
+        pad = "    " * self._indent
+        for line in text.splitlines():
+            self.lines.append((pad + line if line.strip() else "", origin, note))
+            note = ""
+
+    def emit_tracked(self, text: str) -> None:
+        """Adds a line while a statement is evaluated; undone when the statement breaks."""
+        count = len(self.lines)
+        self.emit(text)
+        self.ev.journal.record(lambda: self.lines.__delitem__(slice(count, None)))
+
+    def emit_statement(self, statement: cst.CSTNode, origin: Origin | None) -> None:
+        """Adds a native statement."""
+        self.emit(cst.Module([]).code_for_node(statement).strip("\n"), origin)
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """Lines added inside belong to the compound statement above."""
+        self._indent += 1
+        try:
+            yield
+        finally:
+            self._indent -= 1
+
+    def fresh(self, hint: str) -> str:
+        """Returns an unused variable name."""
+        return self.ev.namer.fresh(hint if hint.isidentifier() else "value")
+
+    def constant_name(self, obj: Any, hint: str) -> str:
+        """Returns the name by which the text sees an object that it cannot spell."""
+        name = self._constant_names.get(id(obj))
+        if name is None:
+            name = self.fresh(hint)
+            self._constant_names[id(obj)] = name
+            self.constants[name] = obj
+        return name
+
+    # ── reifying ──────────────────────────────────────────────────────────────────
+
+    def reify(self, value: Value) -> str:
+        """Returns an expression for `value`; may add lines that build it.
+
+        The expression is an atom or a display: safe as an argument.
+        """
+        value = self.ev.look(value)
+        match value:
+            case Known():
+                return self._known(value)
+            case TensorValue():
+                if value.name is not None:
+                    return value.name
+                if value.node is not None and value.node.op != "placeholder":
+                    raise AssertionError(f"tensor {value.node} is not an output of its segment")
+                assert value.source is not None
+                return value.source.residual
+            case Scalar():
+                return value.text
+            case Unknown():
+                assert value.name is not None
+                return value.name
+        if value.name is not None:
+            return value.name
+        source = getattr(value, "source", None)
+        if source is not None:
+            return str(source.residual)
+        return self._build(value)
+
+    def atom(self, value: Value) -> str:
+        """Like `reify`, but the expression is a name, a path or a literal."""
+        text = self.reify(value)
+        if text.isidentifier() or _is_path(text):
+            return text
+        if isinstance(value, Scalar):
+            return self.hold(value, value.name or "number")
+        if isinstance(value, Known) and not text.startswith(("-", "(")):
+            return text
+        return self.hold(value, "value")
+
+    def hold(self, value: Value, hint: str) -> str:
+        """Puts `value` into a variable of its own; returns the variable."""
+        text = self.reify(value)
+        if text.isidentifier() and not isinstance(value, Known):
+            return text
+        name = self.fresh(hint)
+        self.emit(f"{name} = {text}")
+        if isinstance(value, Scalar):
+            self.ev.journal.set_attr(value, "text", name)
+        elif not isinstance(value, Known):
+            self.ev.journal.set_attr(value, "name", name)
+        return name
+
+    def _known(self, value: Known) -> str:
+        if value.name is not None:
+            return value.name
+        obj = value.obj
+        if value.source is not None:
+            return value.source.residual
+        text = literal(obj)
+        if text is not None:
+            return text
+        if isinstance(obj, tuple) and type(obj) is tuple:
+            items = [self._known(Known(item)) for item in obj]
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        hint = getattr(obj, "__name__", None) or str(obj).rsplit(".", 1)[-1]
+        return self.constant_name(obj, "".join(c if c.isalnum() else "_" for c in str(hint)))
+
+    def _build(self, value: Value) -> str:
+        """Returns an expression that builds a new object, held in a variable if it is mutable."""
+        match value:
+            case TupleValue():
+                return self._tuple(value)
+            case SliceValue():
+                parts = [self.reify(p) for p in (value.start, value.stop, value.step)]
+                return f"slice({', '.join(parts)})"
+            case ListValue():
+                return self._mutable(value, f"[{self._items(self.ev.list_items(value))}]", "items")
+            case DictValue():
+                return self._dict(value)
+            case SetValue():
+                items = ", ".join(self.reify(Known(item)) for item in value.items)
+                display = f"{{{items}}}" if items else "set()"
+                text = display if value.cls is set else f"frozenset({display})"
+                return self._mutable(value, text, "names")
+            case FunctionValue():
+                from .evaluate.functions import reify_function
+
+                return reify_function(self, value)
+            case MethodValue():
+                if value.attribute:
+                    return f"{self.atom(value.receiver)}.{value.attribute}"
+                bind = self.constant_name(type(_bound_method), "MethodType")
+                return f"{bind}({self.reify(value.function)}, {self.reify(value.receiver)})"
+            case BuiltinMethod():
+                return f"{self.atom(value.receiver)}.{value.attribute}"
+            case PartialValue():
+                import functools
+
+                partial = self.constant_name(functools.partial, "partial")
+                args = [self.reify(v) for v in (value.function, *value.args)]
+                args += [f"{k}={self.reify(v)}" for k, v in value.kwargs.items()]
+                return self._mutable(value, f"{partial}({', '.join(args)})", "partial_call")
+            case IteratorValue():
+                if isinstance(value.items, ListValue):
+                    text = f"iter({self.reify(value.items)})"
+                    if value.position:
+                        skip = self.constant_name(_skip, "skip")
+                        text = f"{skip}({text}, {value.position})"
+                else:
+                    display = f"[{self._items(value.items[value.position :])}]"
+                    text = f"(v for v in {display})" if value.generator else f"iter({display})"
+                return self._mutable(value, text, "iterator")
+            case InstanceValue():
+                return self._instance(value)
+            case SuperValue():
+                owner = self.constant_name(value.owner, value.owner.__name__)
+                return f"super({owner}, {self.reify(value.receiver)})"
+            case ContextValue():
+                context = self.constant_name(value.value[0], value.value[0].__name__)
+                args = ", ".join(self.reify(Known(a)) for a in value.value[1])
+                return f"{context}({args})"
+        raise Break("SJ020", f"a {type(value).__name__} cannot be handed to Python")
+
+    def _mutable(self, value: Value, text: str, hint: str) -> str:
+        if id(value) in self._inline:
+            return text
+        name = self.fresh(hint)
+        self.emit(f"{name} = {text}")
+        self.ev.journal.set_attr(value, "name", name)
+        return name
+
+    def _items(self, items: Iterable[Value]) -> str:
+        return ", ".join(self.reify(item) for item in items)
+
+    def _tuple(self, value: TupleValue) -> str:
+        items = [self.reify(item) for item in value.items]
+        if value.cls is tuple:
+            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        cls = self.constant_name(value.cls, value.cls.__name__)
+        if value.cls is torch.Size or value.cls.__module__ == "torch.return_types":
+            return f"{cls}([{', '.join(items)}])"
+        return f"{cls}({', '.join(items)})"
+
+    def _dict(self, value: DictValue) -> str:
+        entries = self.ev.dict_items(value)
+        text = ", ".join(f"{self.reify(Known(k))}: {self.reify(v)}" for k, v in entries.items())
+        display = f"{{{text}}}"
+        if value.cls is not dict:
+            cls = self.constant_name(value.cls, value.cls.__name__)
+            display = f"{cls}({display})"
+        return self._mutable(value, display, "table")
+
+    def _instance(self, value: InstanceValue) -> str:
+        cls = self.constant_name(value.cls, value.cls.__name__)
+        name = self.fresh(value.cls.__name__.lower())
+        self.emit(f"{name} = {cls}.__new__({cls})")
+        self.ev.journal.set_attr(value, "name", name)
+        for attribute, item in value.attributes.items():
+            self.emit(f"object.__setattr__({name}, {attribute!r}, {self.reify(item)})")
+        return name
+
+    # ── segments ──────────────────────────────────────────────────────────────────
+
+    def close_segment(self, live: Iterable[Value]) -> None:
+        """Ends the open segment and emits its call; live tensors become variables."""
+        ev = self.ev
+        builder = ev.builder
+        outputs: dict[int, TensorValue] = {}
+        for value in live:
+            for tensor in tensors_in(ev, value):
+                if tensor.node is not None and tensor.node.op != "placeholder":
+                    outputs.setdefault(id(tensor), tensor)
+        produced = list(outputs.values())
+        needed = builder.mutates or any(
+            n.op != "placeholder" and any(word in str(n.target) for word in _RANDOM)
+            for n in builder.graph.nodes
+        )
+        if builder.operations and (produced or needed):
+            grad = torch.is_grad_enabled()
+            names = [self.fresh(_hint(value)) for value in produced]
+            segment = builder.close(produced, grad)
+            args = ", ".join(self.reify(value) for value in builder.inputs)
+            call = f"{builder.name}({args})"
+            if not names:
+                self.emit(call)
+            elif len(names) == 1:
+                self.emit(f"{names[0]} = {call}[0]")
+            else:
+                self.emit(f"{', '.join(names)} = {call}")
+            for name, value in zip(names, produced):
+                value.name = name
+            ev.segments.append(segment)
+            if builder.mutates:
+                _require_distinct(ev, builder.inputs)
+            name = f"segment_{len(ev.segments)}"
+        else:
+            name = builder.name
+        for value in builder.touched:
+            value.node = None  # type: ignore[attr-defined]
+        ev.builder = type(builder)(ev, name)
+
+    def flush_effects(self) -> None:
+        """Replays the scheduled effects in program order."""
+        effects, self.ev.effects = self.ev.effects, []
+        self.ev.effect_values = []
+        for action in effects:
+            action()
+
+    # ── the end ───────────────────────────────────────────────────────────────────
+
+    def finish(self, value: Value) -> None:
+        """Emits what is left and `return value`."""
+        self.close_segment([value, *self.ev.effect_values])
+        self.flush_effects()
+        self._inline = _used_once(self.ev, value)
+        text = self.reify(value)
+        self._inline = set()
+        if text == "None" and self.lines:
+            return
+        self.emit(f"return {text}")
+
+    def result(self, name: str, parameters: str) -> Residual:
+        """Returns the program as one definition."""
+        head = f"def {name}({parameters}):"
+        lines = [head, *(text for text, _, _ in self.lines)]
+        if not self.lines:
+            lines.append("    pass")
+        origins = {i + 2: o for i, (_, o, _) in enumerate(self.lines) if o is not None}
+        notes = {i + 2: note for i, (_, _, note) in enumerate(self.lines) if note}
+        return Residual("\n".join(lines) + "\n", origins, dict(self.constants), notes)
+
+
+def literal(obj: Any) -> str | None:
+    """Returns the literal for a constant, or None when it has none that needs no import."""
+    if obj is None or obj is Ellipsis or isinstance(obj, (bool, str, bytes)):
+        return repr(obj) if obj is not Ellipsis else "..."
+    if type(obj) is int:
+        return repr(obj)
+    if type(obj) is float:
+        return repr(obj) if math.isfinite(obj) else f"float({str(obj)!r})"
+    if type(obj) is tuple and is_constant(obj):
+        items = [literal(item) for item in obj]
+        if any(item is None for item in items):
+            return None
+        return f"({', '.join(map(str, items))}{',' if len(items) == 1 else ''})"
+    if type(obj) is range:
+        return repr(obj)
+    if type(obj) is slice:
+        return repr(obj)
+    return None
+
+
+def tensors_in(ev: Evaluator, value: Value, seen: set[int] | None = None) -> Iterator[TensorValue]:
+    """Yields the tensors that `value` reaches."""
+    from .evaluate.functions import captured_values
+
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    children: Iterable[Value] = ()
+    match value:
+        case TensorValue():
+            yield value
+        case ListValue():
+            children = value.items if value.items is not None else value.appended
+        case TupleValue():
+            children = value.items
+        case DictValue():
+            children = value.items.values()
+        case SliceValue():
+            children = (value.start, value.stop, value.step)
+        case InstanceValue():
+            children = value.attributes.values()
+        case FunctionValue():
+            children = captured_values(ev, value)
+        case MethodValue():
+            children = (value.function, value.receiver)
+        case BuiltinMethod():
+            children = (value.receiver,)
+        case PartialValue():
+            children = (value.function, *value.args, *value.kwargs.values())
+        case SuperValue():
+            children = (value.receiver,)
+        case IteratorValue():
+            children = (value.items,) if isinstance(value.items, ListValue) else value.items
+    for child in list(children):
+        yield from tensors_in(ev, child, seen)
+
+
+def _used_once(ev: Evaluator, value: Value) -> set[int]:
+    """Ids of the new lists and dicts that stand in exactly one place of a result."""
+    counts: dict[int, int] = {}
+
+    def visit(item: Value) -> None:
+        if isinstance(item, (ListValue, DictValue, SetValue)):
+            counts[id(item)] = counts.get(id(item), 0) + 1
+            if counts[id(item)] > 1:
+                return
+        if isinstance(item, (ListValue, TupleValue)):
+            for child in item.items or ():
+                visit(child)
+        elif isinstance(item, DictValue):
+            for child in item.items.values():
+                visit(child)
+        elif not isinstance(item, (Known, TensorValue, Scalar, Unknown)):
+            # Anything else may hold a second reference.
+            for other in tensors_holders(item):
+                counts[id(other)] = counts.get(id(other), 0) + 2
+
+    visit(value)
+    return {key for key, count in counts.items() if count == 1}
+
+
+def tensors_holders(value: Value) -> Iterator[Value]:
+    """Yields the lists and dicts directly below a value that is no plain container."""
+    stack = [value]
+    seen: set[int] = set()
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, (ListValue, DictValue, SetValue)):
+            yield item
+        for attribute in vars(item).values() if hasattr(item, "__dict__") else ():
+            if isinstance(attribute, Value):
+                stack.append(attribute)
+            elif isinstance(attribute, (list, tuple)):
+                stack += [v for v in attribute if isinstance(v, Value)]
+            elif isinstance(attribute, dict):
+                stack += [v for v in attribute.values() if isinstance(v, Value)]
+
+
+def _require_distinct(ev: Evaluator, inputs: list[Value]) -> None:
+    """Inputs of a segment that writes to one must not share memory, unless they do now."""
+    sourced = [v for v in inputs if isinstance(v, TensorValue) and v.source is not None]
+    storages = [v.fake.untyped_storage()._cdata for v in sourced]
+    for value, storage in zip(sourced, storages):
+        if storages.count(storage) == 1 and value.source is not None:
+            ev.guards.add_distinct(value.source)
+
+
+def _hint(value: TensorValue) -> str:
+    name = value.node.name if value.node is not None else "value"
+    base = name.rstrip("0123456789").rstrip("_")
+    return base or name
+
+
+def _is_path(text: str) -> bool:
+    return text.replace(".", "").replace("_", "a").isalnum() and not text[0].isdigit()
+
+
+def _skip(iterator: Iterator[Any], count: int) -> Iterator[Any]:
+    for _ in range(count):
+        next(iterator, None)
+    return iterator
+
+
+class _Holder:
+    def method(self) -> None: ...
+
+
+_bound_method = _Holder().method
