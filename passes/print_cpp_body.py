@@ -1,0 +1,276 @@
+"""The body of a C++ kernel under construction: lines, scopes, names, hoisting.
+
+A value is computed in the outermost loop in which all that it depends on is known. It gets a
+variable if it is used more than once, if it is used in a deeper loop than its own, if the
+user gave it a name, or if its line would become too long; otherwise it stands where it is
+used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import sympy
+import torch
+
+from .loops import (
+    Axis,
+    Expr,
+    IndexValue,
+    Kernel,
+    Label,
+    Load,
+    Op,
+    Ref,
+    ScalarArg,
+    Store,
+    Value,
+)
+from .print_cpp_values import C_TYPES, EXPENSIVE, Printer, Text, index_text
+
+_WIDTH = 88
+_LONG = 56
+"""Characters from which an operand gets a variable of its own."""
+
+RESERVED = frozenset(
+    """alignas alignof and asm auto bool break case catch char class const constexpr continue
+    default delete do double else enum explicit export extern false float for friend goto if
+    inline int long mutable namespace new not operator or private protected public register
+    return short signed sizeof static struct switch template this throw true try typedef
+    typeid typename union unsigned using virtual void volatile while xor restrict main errno
+    INLINE NAN_F INFINITY_F ROUNDER ROUNDER_D bits_of float_of double_of power_of_two scale
+    fused fabs copysign sqrt floor ceil trunc round_even rsqrt exp exp2 expm1 sigmoid tanh log
+    log2 log10 log1p pow sin cos tan atan atan2 asin acos cosh sinh asinh acosh atanh erf erfc
+    erfinv lgamma fmod hypot nextafter bfloat16 float16 maximum minimum fmax fmin fma isnan
+    isinf signbit magnitude truncdiv rem floordiv mod shl shr smaller Slot unix linux
+    y0 y1 yn j0 j1 jn gamma abs round""".split()
+)
+"""Names that mean something in C++ or in kernel.h, or that are functions of the C library."""
+
+
+class Body:
+    """Collects the lines of one kernel function.
+
+    Attributes:
+        kernel: What is printed.
+        lines: Finished lines, indented.
+        symbols: Names of axes and sizes.
+        buffers: Names of pointer parameters.
+        printer: Prints expressions in terms of the variables that are in scope.
+    """
+
+    def __init__(self, kernel: Kernel, name: str) -> None:
+        self.kernel = kernel
+        self.lines: list[str] = []
+        self._depth = 1
+        self._scopes: list[dict[Value, Text]] = [{}]
+        self._names: list[set[str]] = [set(RESERVED) | {name}]
+        self._needs: dict[Value, frozenset[object]] = {}
+        self._last_comment = ""
+        axes = [a.symbol for a in (*kernel.outer, *kernel.inner)]
+        self.symbols: dict[sympy.Symbol, str] = {
+            s: self.fresh(s.name) for s in (*axes, *kernel.sizes)
+        }
+        self.buffers: dict[str, str] = {}
+        self._in_place = {b.name for b in kernel.inputs} & {b.name for b in kernel.outputs}
+        self.parameters = ", ".join(self._parameter(p) for p in kernel.parameters)
+        self.printer = Printer(self.known, self.buffers, self.symbols)
+
+    def _parameter(self, parameter: object) -> str:
+        if isinstance(parameter, sympy.Symbol):
+            return f"long {self.symbols[parameter]}"
+        assert hasattr(parameter, "name") and hasattr(parameter, "dtype")
+        name = self.fresh(parameter.name)
+        c_type = C_TYPES[parameter.dtype]
+        if isinstance(parameter, ScalarArg):
+            self._scopes[0][parameter] = Text(name)
+            return f"{c_type} {name}"
+        self.buffers[parameter.name] = name
+        written = any(b.name == parameter.name for b in self.kernel.outputs)
+        return f"{c_type}* {name}" if written else f"const {c_type}* {name}"
+
+    # ── lines ─────────────────────────────────────────────────────────────────────────────
+
+    def emit(self, line: str, comment: str = "") -> None:
+        """Adds a line; a comment that repeats the one before is left out."""
+        text = "    " * self._depth + line
+        if comment and comment != self._last_comment:
+            self._last_comment = comment
+            text = f"{text:<58}  // {comment}"
+        self.lines.append(text)
+
+    @contextlib.contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """`head {` … `}` with a scope of its own."""
+        self.emit(head + " {")
+        self._depth += 1
+        self._scopes.append({})
+        self._names.append(set())
+        yield
+        self._names.pop()
+        self._scopes.pop()
+        self._depth -= 1
+        self.emit("}")
+
+    def pragma(self, text: str) -> None:
+        """Adds `#pragma omp …`."""
+        self.emit(f"#pragma omp {text}")
+
+    def loop_head(self, axis: Axis, first: str = "0", last: str | None = None) -> str:
+        """`for (long i = 0; i < 37; ++i)`."""
+        i = self.symbols[axis.symbol]
+        return f"for (long {i} = {first}; {i} < {last or self.size(axis.size)}; ++{i})"
+
+    def size(self, size: Expr) -> str:
+        """Text of a size that can stand behind `<`."""
+        return self.index(size).within(6)
+
+    def index(self, index: Expr) -> Text:
+        """Text of an index expression."""
+        return index_text(index, self.symbols)
+
+    # ── names ─────────────────────────────────────────────────────────────────────────────
+
+    def fresh(self, hint: str) -> str:
+        """A name that nothing in scope has."""
+        name, number = hint, 0
+        while any(name in names for names in self._names):
+            number += 1
+            name = f"{hint}_{number}"
+        self._names[-1].add(name)
+        return name
+
+    def known(self, value: Value) -> Text | None:
+        """The variable that holds `value`, if one in scope does."""
+        for scope in reversed(self._scopes):
+            if value in scope:
+                return scope[value]
+        return None
+
+    def set(self, value: Value, text: str) -> None:
+        """Says that `text` stands for `value` up to the end of the current block."""
+        self._scopes[-1][value] = Text(text)
+
+    def label(self, value: Value) -> Label:
+        """The user's name and line for a value; empty if there is none."""
+        return self.kernel.labels.get(value, Label(""))
+
+    def hint(self, value: Value) -> str:
+        """What a variable for `value` should be called."""
+        label = self.label(value).name
+        if label:
+            return label
+        if isinstance(value, Op) and value.name == "cast":
+            inner = value.args[0]
+            return self.hint(inner)
+        if isinstance(value, Load):
+            symbols = [s for s in value.index.free_symbols if s in self.symbols]
+            last = max(symbols, key=self._axis_order, default=None)
+            return value.buffer.name + (f"_{last.name}" if last is not None else "_0")
+        return "t"
+
+    def _axis_order(self, symbol: sympy.Symbol) -> int:
+        axes = [a.symbol for a in (*self.kernel.outer, *self.kernel.inner)]
+        return axes.index(symbol) if symbol in axes else -1
+
+    # ── what a value needs ────────────────────────────────────────────────────────────────
+
+    def needs(self, value: Value) -> frozenset[object]:
+        """Axis symbols and names of reductions that a value depends on."""
+        found = self._needs.get(value)
+        if found is None:
+            own: set[object] = set()
+            if isinstance(value, Ref):
+                own.add(value.name)
+            if isinstance(value, Load | IndexValue):
+                own |= value.index.free_symbols & set(self.symbols)
+                own -= set(self.kernel.sizes)
+            found = frozenset(own).union(*(self.needs(o) for o in value.operands))
+            self._needs[value] = found
+        return found
+
+    def pending(self, roots: Iterable[Value]) -> list[Value]:
+        """Values under `roots` that have no variable yet, operands first."""
+        order: list[Value] = []
+        seen: set[Value] = set()
+        stack = [(root, False) for root in reversed(list(roots))]
+        while stack:
+            value, done = stack.pop()
+            if done:
+                order.append(value)
+            elif value not in seen and self.known(value) is None:
+                seen.add(value)
+                stack.append((value, True))
+                stack.extend((o, False) for o in reversed(value.operands))
+        return order
+
+    @staticmethod
+    def is_trivial(value: Value) -> bool:
+        """Whether a variable for `value` would say no more than its text."""
+        if isinstance(value, Op):
+            return value.name in ("cast", "neg", "bitwise_not") and Body.is_trivial(
+                value.args[0]
+            )
+        return not isinstance(value, Load)
+
+    def cost(self, roots: Iterable[Value]) -> int:
+        """Rough price of one point, in simple operations."""
+        price = 1
+        for value in self.pending(roots):
+            if isinstance(value, Op):
+                price += 8 if value.name in EXPENSIVE else 1
+            elif isinstance(value, Load):
+                price += 1
+        return price
+
+    # ── variables ─────────────────────────────────────────────────────────────────────────
+
+    def let(self, value: Value, spell: Callable[[Value], str] | None = None) -> None:
+        """Emits `const T name = value;`."""
+        text = self.printer.text(value) if spell is None else spell(value)
+        name = self.fresh(self.hint(value))
+        self.emit(f"const {C_TYPES[value.dtype]} {name} = {text};", self.label(value).comment)
+        self.set(value, name)
+
+    def hoist(self, roots: Iterable[Value], bound: frozenset[object]) -> list[Value]:
+        """Values that can be computed under `bound` and that something below it needs."""
+        roots = list(roots)
+        wanted: dict[Value, None] = {}
+        for value in self.pending(roots):
+            if self.needs(value) <= bound:
+                continue
+            for operand in value.operands:
+                ready = self.needs(operand) <= bound and self.known(operand) is None
+                if ready and not self.is_trivial(operand):
+                    wanted[operand] = None
+        for root in roots:
+            ready = self.needs(root) <= bound and self.known(root) is None
+            if ready and not self.is_trivial(root):
+                wanted[root] = None
+        return list(wanted)
+
+    def define(self, roots: Iterable[Value], keep: Iterable[Value] = ()) -> None:
+        """Emits variables for what is shared, named or long under `roots`, and for `keep`."""
+        roots, keep = list(roots), set(keep)
+        order = self.pending([*roots, *keep])
+        uses = Counter(o for v in order for o in v.operands)
+        uses.update(roots)
+        for value in order:
+            if self.is_trivial(value) and value not in keep:
+                continue
+            in_place = isinstance(value, Load) and value.buffer.name in self._in_place
+            once = uses[value] < 2 and value in roots
+            named = bool(self.label(value).comment) and not once and isinstance(value, Op)
+            if value in keep or uses[value] > 1 or in_place or named:
+                self.let(value)
+            elif not once and len(self.printer.text(value)) > _LONG:
+                self.let(value)
+
+    def store(self, statement: Store) -> None:
+        """Emits `y[i] = value;`."""
+        target = f"{self.buffers[statement.buffer.name]}[{self.index(statement.index).text}]"
+        comment = self.label(statement.value).comment
+        line = f"{target} = {self.printer.of(statement.value).text};"
+        self.emit(line, comment)

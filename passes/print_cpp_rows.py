@@ -1,0 +1,163 @@
+"""Prints kernels that reduce rows, and those whose few rows are split among the cores.
+
+    #pragma omp parallel for
+    for (long i = 0; i < 19; ++i) {
+        double total_acc = 0.0;
+        #pragma omp simd reduction(+ : total_acc)
+        for (long k = 0; k < 133; ++k) {
+            total_acc += x[133 * i + k];
+        }
+        const float total = (float)total_acc;
+        y[i] = total;
+    }
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from .loops import Axis, Store
+from .print_cpp_body import Body
+from .print_cpp_parallel import condition, parallel_for
+from .print_cpp_passes import Pass, Update, passes_of, print_updates, updates_of
+from .print_cpp_reduce import Accumulator
+from .print_cpp_schedule import PARTS, Schedule, Shape
+from .print_cpp_values import C_TYPES
+
+
+def print_rows(body: Body, schedule: Schedule) -> None:
+    """Emits a kernel of shape `ROWS` or `SPLIT`."""
+    split = schedule.shape is Shape.SPLIT
+    roots = [s.value for s in body.kernel.body]
+    bound: frozenset[object] = frozenset()
+    with contextlib.ExitStack() as stack:
+        together = 0
+        for position, axis in enumerate(schedule.outer):
+            if position >= together:
+                body.define((), body.hoist(roots, bound))
+            if position == 0 and not split:
+                together = parallel_for(body, schedule.outer, schedule.work)
+            stack.enter_context(body.block(body.loop_head(axis)))
+            bound |= {axis.symbol}
+        _Row(body, schedule, bound).print()
+
+
+class _Row:
+    """Prints what happens at one outer point."""
+
+    def __init__(self, body: Body, schedule: Schedule, bound: frozenset[object]) -> None:
+        self.body = body
+        self.schedule = schedule
+        self.bound = bound
+        self.extremes: dict[str, str] = {}
+        self.split_axis: Axis | None = None
+        self.inner = schedule.inner
+        if schedule.shape is Shape.SPLIT:
+            # Split the longest axis; the vector axis stays the last one.
+            sizes = [int(a.size) if a.size.is_Integer else 10**6 for a in self.inner]
+            longest = self.inner[sizes.index(max(sizes))]
+            if len(self.inner) > 1 and longest is not self.inner[-1]:
+                rest = tuple(a for a in self.inner if a is not longest)
+                self.inner = (longest, *rest)
+            elif len(self.inner) > 1 and sizes[0] >= PARTS:
+                longest = self.inner[0]
+            self.split_axis = longest
+
+    def print(self) -> None:
+        body = self.body
+        outer = [s for s in body.kernel.body if isinstance(s, Store) and s.level == "outer"]
+        passes = passes_of(body)
+        for index, step in enumerate(passes):
+            later = [v for p in passes[index:] for v in p.roots]
+            extra = [s.value for s in outer if body.needs(s.value) <= self.bound]
+            extra = [v for v in extra if not body.is_trivial(v) and body.known(v) is None]
+            body.define((), [*body.hoist(later, self.bound), *extra])
+            self._pass(step)
+        body.define([s.value for s in outer])
+        for statement in outer:
+            body.store(statement)
+
+    def _pass(self, step: Pass) -> None:
+        body = self.body
+        updates = updates_of(body, step, self.extremes)
+        accumulators = [a for u in updates for a in u.plan.accumulators]
+        if self.split_axis is None:
+            for acc in accumulators:
+                body.emit(f"{acc.c_type} {acc.name} = {acc.identity};")
+            self._loops(step, updates, None)
+        else:
+            self._split_pass(step, updates, accumulators)
+        for update in updates:
+            self._finish(update)
+            self.bound |= {update.reduce.name} if update.ref is not None else set()
+
+    def _finish(self, update: Update) -> None:
+        """Makes the result from the accumulators and names it."""
+        body = self.body
+        names = [a.name for a in update.plan.accumulators]
+        text = update.plan.result.format(*names)
+        label = body.label(update.reduce.ref)
+        if text == update.name:
+            if update.ref is not None:
+                body.set(update.ref, update.name)
+            return
+        if update.name in names:
+            body.emit(f"{update.name} = {text};", label.comment)
+        else:
+            dtype = update.reduce.value.dtype
+            body.emit(f"const {C_TYPES[dtype]} {update.name} = {text};", label.comment)
+        if update.ref is not None:
+            body.set(update.ref, update.name)
+
+    def _loops(self, step: Pass, updates: list[Update], part: tuple[str, str] | None) -> None:
+        """The loops over the inner axes; `part` limits the axis that is split."""
+        body = self.body
+        bound = self.bound
+        with contextlib.ExitStack() as stack:
+            for axis in self.inner:
+                limits = part if part is not None and axis is self.split_axis else ()
+                if axis is self.inner[-1]:
+                    body.pragma("simd" + _clauses(updates))
+                stack.enter_context(body.block(body.loop_head(axis, *limits)))
+                bound |= {axis.symbol}
+                if axis is not self.inner[-1]:
+                    body.define((), body.hoist(step.roots, bound))
+            print_updates(body, step, updates)
+
+    def _split_pass(
+        self, step: Pass, updates: list[Update], accumulators: list[Accumulator]
+    ) -> None:
+        """A pass in `PARTS` parts, whose accumulators are merged in order."""
+        body = self.body
+        assert self.split_axis is not None
+        size = body.index(self.split_axis.size)
+        part, first, last = (body.fresh(n) for n in ("part", "first", "last"))
+        held = {a.name: body.fresh(f"{a.name}_of") for a in accumulators}
+        for acc in accumulators:
+            body.emit(f"{acc.c_type} {held[acc.name]}[{PARTS}];")
+        when = condition(body, self.schedule.work)
+        if when is not None:
+            body.pragma(f"parallel for{when}")
+        with body.block(f"for (long {part} = 0; {part} < {PARTS}; ++{part})"):
+            total = size.within(10)
+            body.emit(f"const long {first} = {total} * {part} / {PARTS};")
+            body.emit(f"const long {last} = {total} * ({part} + 1) / {PARTS};")
+            for acc in accumulators:
+                body.emit(f"{acc.c_type} {acc.name} = {acc.identity};")
+            self._loops(step, updates, (first, last))
+            for acc in accumulators:
+                body.emit(f"{held[acc.name]}[{part}] = {acc.name};")
+        for acc in accumulators:
+            body.emit(f"{acc.c_type} {acc.name} = {acc.identity};")
+        if accumulators:
+            with body.block(f"for (long {part} = 0; {part} < {PARTS}; ++{part})"):
+                for acc in accumulators:
+                    body.emit(acc.merge.format(acc=acc.name, v=f"{held[acc.name]}[{part}]"))
+
+
+def _clauses(updates: list[Update]) -> str:
+    groups: dict[str, list[str]] = {}
+    for update in updates:
+        for acc in update.plan.accumulators:
+            groups.setdefault(acc.clause, []).append(acc.name)
+    return "".join(f" reduction({sign} : {', '.join(n)})" for sign, n in groups.items())

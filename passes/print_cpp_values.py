@@ -1,0 +1,288 @@
+"""C++ text of values and indices: types, literals, operators, names.
+
+Before, a value of the loop form:
+
+    where(gt(x[i], 0.0), mul(x[i], 2.0), exp(x[i]))
+
+After:
+
+    >>> import sympy, torch
+    >>> from srcjit.passes.loops import Buffer, Const, Load, op, symbol
+    >>> i, n = symbol("i"), sympy.Integer(8)
+    >>> x = Load(Buffer("x", torch.float32, torch.device("cpu"), (n,), (n,)), i)
+    >>> zero, two = Const(0.0, torch.float32), Const(2.0, torch.float32)
+    >>> value = op("where", op("gt", x, zero), op("mul", x, two), op("exp", x))
+    >>> print(Printer(lambda v: None, {"x": "x"}).text(value))
+    x[i] > 0.0f ? x[i] * 2.0f : exp(x[i])
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import sympy
+import torch
+
+from .loops import Const, Expr, IndexValue, Load, Op, Ref, ScalarArg, Value
+
+C_TYPES: dict[torch.dtype, str] = {
+    torch.bool: "bool",
+    torch.uint8: "unsigned char",
+    torch.int8: "signed char",
+    torch.int16: "short",
+    torch.int32: "int",
+    torch.int64: "long",
+    torch.float16: "float16",
+    torch.bfloat16: "bfloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+}
+
+# Precedences of C++ operators; a larger one binds more tightly.
+_ATOM, _UNARY, _MUL, _ADD, _SHIFT, _COMPARE, _EQUAL, _AND, _XOR, _OR, _CHOICE = range(11, 0, -1)
+
+_INFIX = {
+    "add": ("+", _ADD),
+    "sub": ("-", _ADD),
+    "mul": ("*", _MUL),
+    "div": ("/", _MUL),
+    "eq": ("==", _EQUAL),
+    "ne": ("!=", _EQUAL),
+    "lt": ("<", _COMPARE),
+    "le": ("<=", _COMPARE),
+    "gt": (">", _COMPARE),
+    "ge": (">=", _COMPARE),
+    "bitwise_and": ("&", _AND),
+    "bitwise_xor": ("^", _XOR),
+    "bitwise_or": ("|", _OR),
+}
+
+_FUNCTIONS = {"round": "round_even"}
+"""Primitives whose function in kernel.h has another name."""
+
+_NARROW = (torch.uint8, torch.int8, torch.int16)
+"""Integers that C++ computes as `int`: results are cast back so that they wrap around."""
+
+EXPENSIVE = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc erfinv lgamma sigmoid pow atan2 fmod hypot nextafter truncdiv floordiv rem "
+    "mod".split()
+)
+"""Primitives that take tens of instructions: worth keeping rather than computing again."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text of an expression and the precedence of its outermost operator."""
+
+    text: str
+    rank: int = _ATOM
+
+    def within(self, rank: int) -> str:
+        """The text as an operand of an operator that needs at least `rank`."""
+        return self.text if self.rank >= rank else f"({self.text})"
+
+
+def literal(value: int | float | bool, dtype: torch.dtype) -> Text:
+    """A constant; floats get the shortest text that gives the same float back."""
+    if dtype is torch.bool:
+        return Text("true" if value else "false")
+    if not dtype.is_floating_point:
+        if value == -(2**63):
+            return Text("(-9223372036854775807 - 1)")
+        return Text(str(value), _ATOM if value >= 0 else _UNARY)
+    value = float(value)
+    single = dtype is not torch.float64
+    if math.isnan(value):
+        text = "NAN_F" if single else '__builtin_nan("")'
+    elif math.isinf(value) or (single and _is_inf32(value)):
+        text = "INFINITY_F" if single else "__builtin_inf()"
+        text = "-" + text if value < 0 else text
+    else:
+        text = _shortest32(value) + "f" if single else repr(value)
+    if dtype in (torch.float16, torch.bfloat16):
+        return Text(f"{C_TYPES[dtype]}({text})")
+    return Text(text, _UNARY if text.startswith("-") else _ATOM)
+
+
+def _is_inf32(value: float) -> bool:
+    try:
+        struct.pack("f", value)
+    except OverflowError:
+        return True
+    return False
+
+
+def _shortest32(value: float) -> str:
+    single = struct.unpack("f", struct.pack("f", value))[0]
+    for digits in range(1, 10):
+        text = f"{single:.{digits}g}"
+        if struct.unpack("f", struct.pack("f", float(text)))[0] == single:
+            break
+    return text if any(c in text for c in ".e") else text + ".0"
+
+
+def index_text(index: Expr, names: Mapping[sympy.Symbol, str] | None = None) -> Text:
+    """C++ text of an index or size.
+
+    >>> from srcjit.passes.loops import symbol
+    >>> index_text(4096 * symbol("i") + symbol("k")).text
+    '4096 * i + k'
+    """
+    index = sympy.sympify(index)
+    if index.is_Integer:
+        return literal(int(index), torch.int64)
+    if index.is_Symbol:
+        return Text((names or {}).get(index, index.name))
+    if index.is_Add:
+        parts = [index_text(t, names) for t in sorted(index.args, key=_term_key)]
+        text = parts[0].within(_ADD)
+        for part in parts[1:]:
+            piece = part.within(_ADD)
+            text += f" - {piece[1:]}" if piece.startswith("-") else f" + {piece}"
+        return Text(text, _ADD)
+    if index.is_Mul:
+        number, rest = index.as_coeff_mul()
+        factors = [index_text(f, names).within(_MUL + 1) for f in rest]
+        if number == -1:
+            return Text("-" + " * ".join(factors), _UNARY if len(factors) == 1 else _MUL)
+        head = [] if number == 1 else [str(number)]
+        return Text(" * ".join(head + factors), _MUL)
+    if index.is_Pow and index.exp.is_Integer and index.exp > 0:
+        factor = index_text(index.base, names).within(_MUL + 1)
+        return Text(" * ".join([factor] * int(index.exp)), _MUL)
+    kind = type(index).__name__
+    sign = {"FloorDiv": "/", "CleanDiv": "/", "Mod": "%", "PythonMod": "%"}.get(kind)
+    if sign is None:
+        raise TypeError(f"an index with {kind}: {index}")
+    left, right = (index_text(a, names) for a in index.args)
+    return Text(f"{left.within(_MUL)} {sign} {right.within(_MUL + 1)}", _MUL)
+
+
+def _term_key(term: Expr) -> tuple[bool, int, int, str]:
+    """Sorts the terms of an index: large strides first, plain numbers last."""
+    number, rest = term.as_coeff_mul()
+    return (not rest, -len(rest), -abs(int(number)), str(term))
+
+
+class Printer:
+    """Prints values as C++ expressions.
+
+    Args:
+        known: Returns the text that stands for a value (a variable), or None to print it.
+        buffers: Names of the kernel's pointer parameters, by buffer name.
+        symbols: Names of axes and sizes, where they differ from the symbol's own.
+    """
+
+    def __init__(
+        self,
+        known: Callable[[Value], Text | None],
+        buffers: Mapping[str, str],
+        symbols: Mapping[sympy.Symbol, str] | None = None,
+    ) -> None:
+        self._known = known
+        self._buffers = buffers
+        self._symbols = dict(symbols or {})
+
+    def text(self, value: Value) -> str:
+        """The expression of `value`, ignoring a name that it has."""
+        return self.spell(value).text
+
+    def of(self, value: Value) -> Text:
+        """The name of `value` if it has one, else its expression."""
+        return self._known(value) or self.spell(value)
+
+    def spell(self, value: Value) -> Text:
+        """The expression of `value` in terms of what has names."""
+        match value:
+            case Const():
+                return literal(value.value, value.dtype)
+            case Load():
+                return self._load(value)
+            case IndexValue():
+                text = index_text(value.index, self._symbols)
+                if value.dtype is torch.int64:
+                    return text
+                return Text(f"({C_TYPES[value.dtype]}){text.within(_UNARY)}", _UNARY)
+            case ScalarArg() | Ref():
+                raise KeyError(f"{value.name} has no name here")
+            case Op(name="cast"):
+                return self._cast(value)
+            case Op():
+                return self._op(value)
+        raise TypeError(type(value))
+
+    def _load(self, load: Load, masked: bool = True) -> Text:
+        names = dict(self._symbols)
+        for symbol, position in load.indirect:
+            names[symbol] = self.of(position).within(_MUL + 1)
+        text = f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
+        if load.mask is None or not masked:
+            return Text(text)
+        nothing = literal(0, load.dtype).text
+        return Text(f"{self.of(load.mask).within(_OR)} ? {text} : {nothing}", _CHOICE)
+
+    def _cast(self, value: Op) -> Text:
+        (operand,) = value.args
+        source, target = operand.dtype, value.dtype
+        inner = self.of(operand)
+        half = (torch.float16, torch.bfloat16)
+        if source in half and target is not torch.float32:
+            inner = Text(f"(float){inner.within(_UNARY)}", _UNARY)
+            source = torch.float32
+        if target is torch.bool:
+            return Text(f"{inner.within(_EQUAL + 1)} != 0", _EQUAL)
+        name = C_TYPES[target]
+        if target in half:
+            text = inner.text if source is torch.float32 else f"(float){inner.within(_UNARY)}"
+            return Text(f"{name}({text})")
+        # Eager converts by way of a wide integer, where C++ leaves the result undefined.
+        if source.is_floating_point and target in _NARROW:
+            name += ")(long" if target is torch.uint8 else ")(int"
+        return Text(f"({name}){inner.within(_UNARY)}", _UNARY)
+
+    def _op(self, value: Op) -> Text:
+        args = [self.of(a) for a in value.args]
+        dtype = value.args[-1].dtype
+        if value.name in _INFIX:
+            sign, rank = _INFIX[value.name]
+            text = Text(f"{args[0].within(rank)} {sign} {args[1].within(rank + 1)}", rank)
+            if value.dtype is torch.bool and dtype is torch.bool and rank <= _AND:
+                return text
+        elif value.name == "where":
+            # A load under the mask that is being asked about needs no question of its own.
+            condition, *branches = value.args
+            opposite = (Op("bitwise_not", (condition,), torch.bool),)
+            if isinstance(condition, Op) and condition.name == "bitwise_not":
+                opposite += condition.args
+            for place, masks in enumerate(((condition,), opposite)):
+                branch = branches[place]
+                if isinstance(branch, Load) and branch.mask in masks:
+                    if self._known(branch) is None:
+                        args[place + 1] = self._load(branch, masked=False)
+            choice = f"{args[0].within(_OR)} ? {args[1].within(_OR)} : {args[2].within(_CHOICE)}"
+            return Text(choice, _CHOICE)
+        elif value.name == "neg":
+            text = Text(f"-{args[0].within(_ATOM)}", _UNARY)
+        elif value.name == "bitwise_not":
+            sign = "!" if dtype is torch.bool else "~"
+            text = Text(f"{sign}{args[0].within(_ATOM)}", _UNARY)
+        else:
+            return self._call(value, args)
+        if value.dtype in _NARROW:
+            return Text(f"({C_TYPES[value.dtype]}){text.within(_UNARY)}", _UNARY)
+        return text
+
+    def _call(self, value: Op, args: list[Text]) -> Text:
+        name = _FUNCTIONS.get(value.name, value.name)
+        dtype = value.args[0].dtype
+        if value.name == "abs":
+            name = "fabs" if dtype.is_floating_point else "magnitude"
+        texts = [a.text for a in args]
+        if not dtype.is_floating_point:
+            # A template's argument type is that of the expression, which may be wider.
+            name += f"<{C_TYPES[dtype]}>"
+        return Text(f"{name}({', '.join(texts)})")
