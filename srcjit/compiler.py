@@ -185,7 +185,9 @@ def assemble(
     from srcjit.passes.emit import emit_module
 
     if make_stub is None:
-        from srcjit.dispatch import make_stub
+        from srcjit import dispatch
+
+        make_stub = dispatch.make_stub
     parameters = Signature.of(function).as_written(specialized.source.class_name)
     guard = emit_guard(specialized.guards, parameters, GUARD, state)
     text = emit_module(specialized, codes, guard, options)
@@ -277,7 +279,7 @@ def _nothing_changed() -> Iterator[None]:
     """Keeps the compiler from moving the program's random number generators."""
     python = random.getstate()
     cpu = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         yield
     finally:

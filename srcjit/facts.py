@@ -32,7 +32,7 @@ def _fallback(name: str, module: Any, otherwise: Callable[[], Any]) -> Any:
 def _function_mode_stack() -> list[Any]:
     from torch.overrides import _get_current_function_mode_stack
 
-    return list(_get_current_function_mode_stack())
+    return list(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
 
 
 def _dispatch_mode_stack() -> list[Any]:
@@ -126,8 +126,8 @@ class TensorFacts:
     def _fast(self, tensors: tuple[Any, ...]) -> Callable[..., bool]:
         checker = TensorGuards(
             *tensors,
-            dynamic_dims_sizes=[list(row[3]) for row in self.rows],
-            dynamic_dims_strides=[list(row[4]) for row in self.rows],
+            dynamic_dims_sizes=[list(row[3]) for row in self.rows],  # type: ignore[misc]
+            dynamic_dims_strides=[list(row[4]) for row in self.rows],  # type: ignore[misc]
         )
         check: Callable[..., bool] = checker.check
         if torch.is_grad_enabled():
@@ -150,7 +150,10 @@ def _fits(wanted: tuple[int | None, ...], found: tuple[int, ...]) -> bool:
 
 
 def _has_tangent(tensor: Tensor) -> bool:
-    return forward_ad._current_level >= 0 and tensor._fw_grad(0) is not None
+    if forward_ad._current_level < 0:
+        return False
+    dual = forward_ad.unpack_dual(tensor)  # type: ignore[no-untyped-call]
+    return dual.tangent is not None
 
 
 def disjoint(*tensors: Tensor) -> bool:

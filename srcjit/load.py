@@ -262,10 +262,12 @@ def _code_in_scope(
         factory.type_params = []  # type: ignore[attr-defined]
         if isinstance(inner, ast.ClassDef):
             inner.type_params = []  # type: ignore[attr-defined]
-    for made in (factory, inner, *factory.args.args):
-        if made is not node:
-            made.lineno = made.end_lineno = max(node.lineno, 1)  # type: ignore[union-attr]
-            made.col_offset = made.end_col_offset = 0  # type: ignore[union-attr]
+    located: list[Any] = [factory, *factory.args.args]
+    if inner is not node:
+        located.append(inner)
+    for made in located:
+        made.lineno = made.end_lineno = max(node.lineno, 1)
+        made.col_offset = made.end_col_offset = 0
     module = compile(ast.Module(body=[factory], type_ignores=[]), file, "exec")
     found = next(
         (code for code in _codes_below(module) if code.co_name == node.name), None
@@ -333,9 +335,8 @@ def _move_to_origins(
         current = lines.get(line, current)
         line_of[line] = current
         shift_of[line] = _column_shift(rows[line - 1], linecache.getline(file, current))
-    for part in ast.walk(node):
-        if not hasattr(part, "lineno"):
-            continue
+    parts: list[Any] = [part for part in ast.walk(node) if hasattr(part, "lineno")]
+    for part in parts:
         start, end = part.lineno, part.end_lineno or part.lineno
         shift, end_shift = shift_of[start], shift_of[end]
         part.lineno = line_of[start]
