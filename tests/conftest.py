@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+pytest.register_assert_rewrite("tests.harness")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
