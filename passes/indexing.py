@@ -83,6 +83,8 @@ def flatten(index: Index, sizes: Sequence[Expr], ranges: Ranges | None = None) -
 
 def unflatten(flat: Expr, sizes: Sequence[Expr], ranges: Ranges) -> Index:
     """The index with row-major position `flat` in a tensor of these sizes."""
+    if ZERO in sizes:
+        return (ZERO,) * len(sizes)
     index: list[Expr] = []
     rest = sympy.expand(flat)
     strides = contiguous_strides(sizes)

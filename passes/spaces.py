@@ -128,7 +128,7 @@ class Space:
     def _cuts(shapes: list[Sequence[Expr]], numel: Expr) -> list[Expr]:
         cuts: dict[Expr, None] = {}
         for shape in shapes:
-            if same(product(shape), numel):
+            if numel != 0 and same(product(shape), numel):
                 for stride in contiguous_strides(shape):
                     cuts[sympy.expand(stride)] = None
         return list(cuts)

@@ -201,6 +201,10 @@ def elu(
     return apply(b, form, x)
 
 
+def celu(b: Builder, x: Definition, alpha: Any = 1.0) -> Definition:
+    return elu(b, x, alpha, 1.0, 1.0 / known_number(alpha))
+
+
 def elu_backward(
     b: Builder,
     grad: Definition,
@@ -306,6 +310,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.leaky_relu_backward": leaky_relu_backward,
     "aten._prelu_kernel": prelu,
     "aten.elu": elu,
+    "aten.celu": celu,
     "aten.elu_backward": elu_backward,
     "aten.hardswish": hardswish,
     "aten.hardswish_backward": hardswish_backward,

@@ -30,20 +30,47 @@ Scalar = Callable[..., Value]
 
 
 def apply(
-    b: Builder, function: Scalar, *arguments: Any, dtype: torch.dtype | None = None
+    b: Builder,
+    function: Scalar,
+    *arguments: Any,
+    dtype: torch.dtype | None = None,
+    rounded: bool = False,
 ) -> Definition:
     """Maps `function` over broadcast arguments converted to `dtype`.
 
-    `dtype` is by default the one in which eager computes for the node's output.
+    Args:
+        b: The node.
+        function: From values to the value of the result.
+        arguments: Tensors and numbers.
+        dtype: By default the one in which eager computes for the node's output.
+        rounded: Eager rounds numbers and scalar tensors to the low precision of the output
+            before it computes; without, they take part in float32.
     """
     work = dtype or compute_dtype(b.fake.dtype)
+    common = b.fake.dtype if dtype is None else dtype
     given = arguments
 
     def at(read: Read, index: Index) -> Value:
-        values = [element(a, read, index, work) for a in given]
+        values = [_operand(a, read, index, work, common, rounded) for a in given]
         return cast(function(*values), b.fake.dtype)
 
     return b.map(at)
+
+
+def _operand(
+    argument: Any,
+    read: Read,
+    index: Index,
+    work: torch.dtype,
+    common: torch.dtype,
+    rounded: bool,
+) -> Value:
+    low = common in LOW_PRECISION
+    if not isinstance(argument, Definition):
+        return _rounded(argument, common) if low and rounded else number(argument, work)
+    if low and argument.dtype is not common and (argument.size or rounded):
+        return cast(element(argument, read, index, common), work)
+    return element(argument, read, index, work)
 
 
 def unary(name: str) -> Callable[..., Definition]:
@@ -63,8 +90,10 @@ def float_unary(function: Scalar) -> Callable[..., Definition]:
 
 
 def binary(name: str) -> Callable[..., Definition]:
+    """A primitive of two operands that have been promoted to the output's dtype."""
+
     def lowering(b: Builder, x: Any, y: Any) -> Definition:
-        return apply(b, lambda u, v: op(name, u, v), x, y)
+        return apply(b, lambda u, v: op(name, u, v), x, y, rounded=True)
 
     return lowering
 
@@ -94,13 +123,16 @@ def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
         if name == "sub":
             raise NoLoopForm("eager refuses to subtract bools")
         return apply(b, lambda u, v: op("bitwise_or", u, v), x, y)
+    # The CPU kernel takes numbers in the tensor's dtype, the CUDA kernel in float32.
+    rounded = b.fake.device.type == "cpu"
     if isinstance(alpha, int | float) and alpha == 1:
-        return apply(b, lambda u, v: op(name, u, v), x, y)
+        return apply(b, lambda u, v: op(name, u, v), x, y, rounded=rounded)
 
     def scaled(u: Value, v: Value) -> Value:
-        return op(name, u, op("mul", v, number(alpha, v.dtype)))
+        factor = _rounded(alpha, b.fake.dtype) if rounded else number(alpha, v.dtype)
+        return op(name, u, op("mul", v, factor))
 
-    return apply(b, scaled, x, y)
+    return apply(b, scaled, x, y, rounded=rounded)
 
 
 def mul(b: Builder, x: Any, y: Any) -> Definition:
@@ -116,6 +148,11 @@ def _divisor(b: Builder, y: Any) -> None:
 
 def div(b: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Definition:
     if rounding_mode is None:
+        if b.fake.device.type == "cuda" and isinstance(y, int | float) and y != 0:
+            # As in BinaryDivTrueKernel.cu: a number divides by its reciprocal.
+            work = compute_dtype(b.fake.dtype)
+            inverse = (1 / torch.tensor(float(y), dtype=work)).item()
+            return apply(b, lambda u: op("mul", u, like(u, inverse)), x)
         return apply(b, lambda u, v: op("div", u, v), x, y)
     _divisor(b, y)
     if not b.fake.dtype.is_floating_point:
@@ -156,7 +193,7 @@ def float_floordiv(u: Value, v: Value) -> Value:
 def fmod(b: Builder, x: Any, y: Any) -> Definition:
     _divisor(b, y)
     name = "fmod" if b.fake.dtype.is_floating_point else "rem"
-    return apply(b, lambda u, v: op(name, u, v), x, y)
+    return apply(b, lambda u, v: op(name, u, v), x, y, rounded=True)
 
 
 def remainder(b: Builder, x: Any, y: Any) -> Definition:
@@ -173,7 +210,7 @@ def remainder(b: Builder, x: Any, y: Any) -> Definition:
         )
         return op("where", other_sign, op("add", rest, v), rest)
 
-    return apply(b, python_mod, x, y)
+    return apply(b, python_mod, x, y, rounded=True)
 
 
 def power(b: Builder, x: Any, y: Any) -> Definition:
@@ -184,7 +221,7 @@ def power(b: Builder, x: Any, y: Any) -> Definition:
             return apply(b, form, x)
     if not b.fake.dtype.is_floating_point:
         raise NoLoopForm("integer power")
-    return apply(b, lambda u, v: op("pow", u, v), x, y)
+    return apply(b, lambda u, v: op("pow", u, v), x, y, rounded=True)
 
 
 def _fixed_power(exponent: float, dtype: torch.dtype) -> Scalar | None:
@@ -329,7 +366,7 @@ def lerp(b: Builder, start: Any, end: Any, weight: Any) -> Definition:
             op("sub", e, op("mul", difference, op("sub", one, w))),
         )
 
-    return apply(b, form, start, end, weight)
+    return apply(b, form, start, end, weight, rounded=isinstance(weight, Definition))
 
 
 def addcmul(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition:
@@ -436,6 +473,18 @@ def _float_test(b: Builder, x: Definition, form: Scalar, integers: bool) -> Defi
     if not x.dtype.is_floating_point:
         return b.map(lambda read, index: Const(integers, torch.bool))
     return apply(b, form, x, dtype=compute_dtype(x.dtype))
+
+
+def signed_inf(negative: bool) -> Callable[..., Definition]:
+    """isposinf and isneginf."""
+
+    def lowering(b: Builder, x: Definition) -> Definition:
+        def test(v: Value) -> Value:
+            return op("eq", v, like(v, -math.inf if negative else math.inf))
+
+        return _float_test(b, x, test, False)
+
+    return lowering
 
 
 def signbit(b: Builder, x: Definition) -> Definition:
@@ -548,6 +597,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.isnan": isnan,
     "aten.isinf": isinf,
     "aten.isfinite": isfinite,
+    "aten.isposinf": signed_inf(False),
+    "aten.isneginf": signed_inf(True),
     "aten.signbit": signbit,
     "aten.where": where,
     "aten.masked_fill": masked_fill,

@@ -232,6 +232,38 @@ def repeat(b: Builder, x: Definition, repeats: Sequence[Any]) -> Definition:
     return b.map(lambda read, i: read(x, index(i)))
 
 
+def pixel_shuffle(b: Builder, x: Definition, factor: int) -> Definition:
+    """`[.., c*r*r, h, w]` to `[.., c, h*r, w*r]`."""
+    *lead, channels, height, width = x.size
+    r = as_expr(factor)
+    if not channels.is_Integer:
+        raise NoLoopForm("symbolic channels")
+    split = (*lead, channels // r**2, height, r, width, r)
+    to_split = reshape_index(split, tuple(map(as_expr, b.fake.size())))
+
+    def index(i: Index) -> Index:
+        *front, c, h, a, w, d = to_split(i)
+        return (*front, c * r * r + a * r + d, h, w)
+
+    return b.map(lambda read, i: read(x, index(i)))
+
+
+def pixel_unshuffle(b: Builder, x: Definition, factor: int) -> Definition:
+    """`[.., c, h*r, w*r]` to `[.., c*r*r, h, w]`."""
+    *lead, channels, height, width = x.size
+    r = as_expr(factor)
+    if not (height.is_Integer and width.is_Integer):
+        raise NoLoopForm("symbolic height and width")
+    split = (*lead, channels, r, r, height // r, width // r)
+    to_split = reshape_index(split, tuple(map(as_expr, b.fake.size())))
+
+    def index(i: Index) -> Index:
+        *front, c, a, d, h, w = to_split(i)
+        return (*front, c, h * r + a, w * r + d)
+
+    return b.map(lambda read, i: read(x, index(i)))
+
+
 def view_dtype(b: Builder, x: Definition, dtype: torch.dtype) -> Definition:
     raise NoLoopForm("a view with another dtype")
 
@@ -260,6 +292,8 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.detach": alias,
     "aten.lift_fresh": alias,
     "aten.flip": flip,
+    "aten.pixel_shuffle": pixel_shuffle,
+    "aten.pixel_unshuffle": pixel_unshuffle,
     "aten.repeat": repeat,
 }
 """Tables are looked up by overload first, then by packet."""

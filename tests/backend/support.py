@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
+import linecache
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,38 +13,109 @@ import torch
 from torch import fx
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.overrides import TorchFunctionMode
 
 from srcjit.options import Options
 from srcjit.passes.program import Segment, SegmentCode
 from srcjit.passes.segment import compile_segment
 
 
+class _Recorder(TorchFunctionMode):
+    """Records torch-level calls on fakes, one node each (the front end's work, in short)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = fx.Graph()
+        self.nodes: dict[int, fx.Node] = {}
+        self.alive: list[Any] = []
+
+    def know(self, value: Any, node: fx.Node) -> None:
+        if isinstance(value, torch.Tensor | torch.SymInt | torch.SymFloat):
+            self.nodes[id(value)] = node
+            self.alive.append(value)
+        elif isinstance(value, tuple | list):
+            for k, part in enumerate(value):
+                if isinstance(part, torch.Tensor):
+                    self.know(
+                        part, self.graph.call_function(operator.getitem, (node, k))
+                    )
+
+    def argument(self, value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            parts = [self.argument(v) for v in value]
+            return parts if isinstance(value, list) else tuple(parts)
+        if isinstance(value, slice):
+            return slice(*map(self.argument, (value.start, value.stop, value.step)))
+        if isinstance(value, dict):
+            return {k: self.argument(v) for k, v in value.items()}
+        return self.nodes.get(id(value), value)
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        result = function(*args, **kwargs)
+        if function is torch.Tensor.__setitem__:
+            self.graph.call_function(operator.setitem, self.argument(args))
+        elif _has_tensors(result):
+            if function is torch.Tensor.__getitem__:
+                function = operator.getitem
+            node = self.graph.call_function(
+                function, self.argument(args), self.argument(kwargs)
+            )
+            self.know(result, node)
+        return result
+
+
+def _has_tensors(value: Any) -> bool:
+    if isinstance(value, tuple | list):
+        return any(map(_has_tensors, value))
+    return isinstance(value, torch.Tensor)
+
+
 def segment_of(
     function: Callable[..., Any], *args: Any, dynamic: bool = False
 ) -> Segment:
-    """Traces a straight-line function at torch level (the front end's work, in short)."""
-    module = fx.symbolic_trace(function)
-    for node in module.graph.nodes:
-        if node.op == "output":
-            result = node.args[0]
-            node.args = (
-                tuple(result) if isinstance(result, tuple | list) else (result,),
-            )
-    module.recompile()
+    """Traces a straight-line function at torch level.
+
+    With `dynamic`, all sizes of tensors are symbols.
+    """
     mode = FakeTensorMode(
         shape_env=ShapeEnv() if dynamic else None, static_shapes=not dynamic
     )
     fakes = tuple(
         mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args
     )
-    return Segment("segment_0", module, fakes, (), torch.is_grad_enabled())
+    recorder = _Recorder()
+    names = (
+        list(inspect.signature(function).parameters) if _is_python(function) else "ab"
+    )
+    for name, fake in zip(names, fakes, strict=False):
+        recorder.know(fake, recorder.graph.placeholder(name))
+    with mode, recorder:
+        results = function(*fakes)
+    results = results if isinstance(results, tuple | list) else (results,)
+    recorder.graph.output(tuple(recorder.argument(r) for r in results))
+    module = fx.GraphModule(torch.nn.Module(), recorder.graph)
+    fresh = tuple(
+        mode.from_tensor(a, source=None)
+        if isinstance(a, torch.Tensor) and not dynamic
+        else f
+        for a, f in zip(args, fakes, strict=True)
+    )
+    return Segment("segment_0", module, fresh, (), torch.is_grad_enabled())
+
+
+def _is_python(function: Any) -> bool:
+    return hasattr(function, "__code__")
 
 
 def load(code: SegmentCode) -> Callable[..., tuple[Any, ...]]:
     """Executes the text of a segment and returns its function."""
     text = "\n".join([*code.imports, code.definitions, code.function])
     scope: dict[str, Any] = dict(code.bindings)
-    exec(compile(text, f"<{code.name}>", "exec"), scope)
+    # Triton asks for the source of its kernels.
+    name = f"<{code.name} {len(linecache.cache)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    exec(compile(text, name, "exec"), scope)
     function = scope[code.name]
     function.text = text
     return function
