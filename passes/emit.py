@@ -123,7 +123,7 @@ def residual_text(residual: Residual) -> str:
         body = lines[number - 1]
         shown = body.strip()
         comment = f"# {origin.line}: {text}" if text != shown else f"# {origin.line}:"
-        room = max(WIDTH + 12 - max(len(body), _COMMENT_COLUMN), 20)
+        room = max(WIDTH + 24 - max(len(body), _COMMENT_COLUMN), 20)
         if len(comment) > room:
             comment = comment[: room - 1] + "…"
         lines[number - 1] = f"{body:<{_COMMENT_COLUMN}}  {comment}"

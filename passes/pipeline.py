@@ -81,6 +81,8 @@ def _evaluate(
     frame = new_frame(source, scope)
     for name, value in arguments.items():
         frame.env[name] = ev.lazy(value, Argument(name))
+    ev.arguments = dict(arguments)
+    ev.own_locals = frame.locals - set(arguments)
     ev.frames.append(frame)
     ev.run()
     residual = ev.residual.result(source.name, _parameters(source))

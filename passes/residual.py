@@ -80,9 +80,11 @@ class ResidualBuilder:
         self.emit(text)
         self.ev.journal.record(lambda: self.lines.__delitem__(slice(count, None)))
 
-    def emit_statement(self, statement: cst.CSTNode, origin: Origin | None) -> None:
+    def emit_statement(
+        self, statement: cst.CSTNode, origin: Origin | None, note: str = ""
+    ) -> None:
         """Adds a native statement."""
-        self.emit(cst.Module([]).code_for_node(statement).strip("\n"), origin)
+        self.emit(cst.Module([]).code_for_node(statement).strip("\n"), origin, note)
 
     @contextmanager
     def indented(self) -> Iterator[None]:
@@ -276,8 +278,10 @@ class ResidualBuilder:
         ev = self.ev
         builder = ev.builder
         outputs: dict[int, TensorValue] = {}
+        reachable: set[int] = set()
         for value in live:
             for tensor in tensors_in(ev, value):
+                reachable.add(id(tensor))
                 if tensor.node is not None and tensor.node.op != "placeholder":
                     outputs.setdefault(id(tensor), tensor)
         produced = list(outputs.values())
@@ -287,16 +291,17 @@ class ResidualBuilder:
         )
         if builder.operations and (produced or needed):
             grad = torch.is_grad_enabled()
-            names = [self.fresh(_hint(value)) for value in produced]
+            names = self._names(produced, reachable)
             segment = builder.close(produced, grad)
             args = ", ".join(self.reify(value) for value in builder.inputs)
             call = f"{builder.name}({args})"
+            origin = next(iter(segment.origins.values()), None)
             if not names:
-                self.emit(call)
+                self.emit(call, origin)
             elif len(names) == 1:
-                self.emit(f"{names[0]} = {call}[0]")
+                self.emit(f"{names[0]} = {call}[0]", origin)
             else:
-                self.emit(f"{', '.join(names)} = {call}")
+                self.emit(f"{', '.join(names)} = {call}", origin)
             for name, value in zip(names, produced):
                 value.name = name
             ev.segments.append(segment)
@@ -308,6 +313,30 @@ class ResidualBuilder:
         for value in builder.touched:
             value.node = None  # type: ignore[attr-defined]
         ev.builder = type(builder)(ev, name)
+
+    def _names(self, produced: list[TensorValue], reachable: set[int]) -> list[str]:
+        """Names for the results of a segment; a variable whose tensor is dead is used again."""
+        names: list[str] = []
+        for value in produced:
+            hint = _hint(value)
+            dead = hint not in names and self._is_dead(hint, reachable)
+            name = hint if dead else self.variable(hint)
+            self.slots[name] = value
+            names.append(name)
+        return names
+
+    def _is_dead(self, name: str, reachable: set[int]) -> bool:
+        holder = self.slots.get(name)
+        if holder is None and name in self.ev.arguments:
+            holder, _ = self.ev.memo.get(id(self.ev.arguments[name]), (None, None))
+        return isinstance(holder, TensorValue) and id(holder) not in reachable
+
+    def variable(self, name: str) -> str:
+        """Returns a variable for what the user calls `name`: that name, unless it is in use."""
+        if name in self.ev.own_locals:
+            self.ev.own_locals.discard(name)
+            return name
+        return self.fresh(name)
 
     def flush_effects(self) -> None:
         """Replays the scheduled effects in program order."""
@@ -326,6 +355,13 @@ class ResidualBuilder:
         text = self.reify(value)
         self._inline = set()
         if text == "None" and self.lines:
+            return
+        last, origin, note = self.lines[-1] if self.lines else ("", None, "")
+        assigned = "    " * self._indent + f"{text} = "
+        if last.startswith(assigned):
+            # The variable would live for one line only.
+            self.lines.pop()
+            self.emit(f"return {last[len(assigned):]}", origin, note)
             return
         self.emit(f"return {text}")
 

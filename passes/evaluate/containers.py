@@ -101,7 +101,9 @@ def _known_dict(ev: Evaluator, receiver: Known, name: str, args: list[Value]) ->
 def _append(ev: Evaluator, target: ListValue, item: Value) -> Value:
     if isinstance(item, Unknown):
         raise unknown_operand("`append` takes")
-    effect_if_outside(ev, target, lambda r, b: r.emit(f"{b}.append({r.reify(item)})"), item)
+    effect_if_outside(
+        ev, target, lambda r, b: r.emit(f"{b}.append({r.reify(item)})"), item, overwrites=False
+    )
     ev.journal.append(target.appended if target.items is None else target.items, item)
     return constant(None)
 
@@ -115,7 +117,7 @@ def list_extend(ev: Evaluator, target: ListValue, iterable: Value) -> Value:
     def action(residual: Any, base: str) -> None:
         residual.emit(f"{base}.extend([{', '.join(residual.reify(i) for i in items)}])")
 
-    effect_if_outside(ev, target, action, *items)
+    effect_if_outside(ev, target, action, *items, overwrites=False)
     for item in items:
         ev.journal.append(target.appended if target.items is None else target.items, item)
     return constant(None)

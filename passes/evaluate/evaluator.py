@@ -97,6 +97,9 @@ class Evaluator:
         self.guards = GuardRecorder(self.journal, self.namer)
         self.residual = ResidualBuilder(self)
         self.frames: list[Frame] = []
+        self.arguments: dict[str, Any] = {}
+        self.own_locals: set[str] = set()
+        """Locals of the function (no parameters) that the residual program does not use yet."""
         self.can_split = True
         self.finished = False
         self.memo: dict[Any, tuple[Value, Source]] = {}
@@ -179,7 +182,8 @@ class Evaluator:
                 self._end_of_block(frame, block)
             return None
         statement = block.statements[block.index]
-        origin = frame.origins.get(statement)
+        # Library code is shown as the user's line that called it.
+        origin = None if frame.scope.frozen else frame.origins.get(statement)
         mark = self.journal.mark()
         if origin is not None:
             self._origin_stack.append(origin)
@@ -249,6 +253,8 @@ class Evaluator:
 
     def origin_of(self, frame: Frame, node: cst.CSTNode | None) -> Origin | None:
         """The origin of `node`, or of the statement around it."""
+        if frame.scope.frozen:
+            return self.statement_origin()
         origin = frame.origins.get(node) if node is not None else None
         return origin or self.statement_origin()
 

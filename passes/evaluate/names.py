@@ -149,22 +149,22 @@ def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     ev.effect(replay, value)
 
 
-def save_old(ev: Evaluator, target: Source) -> None:
+def save_old(ev: Evaluator, target: Source, below_only: bool = False) -> None:
     """Before `target` is overwritten: holds what was read from it in residual variables.
 
-    Values are printed by their source path; after the write the path leads elsewhere.
+    Values are printed by their source path; after the write the path leads elsewhere. With
+    `below_only` the object at `target` stays, and its items or attributes change.
     """
     text = target.residual
-    held: set[int] = set()
     for value, first in list(ev.memo.values()):
         path = first.residual
-        below = path == text or path.startswith((text + ".", text + "["))
-        if below and getattr(value, "name", None) is None and id(value) not in held:
-            held.add(id(value))
-            if hasattr(value, "source"):
-                name = ev.residual.fresh(first.hint)
-                ev.residual.emit(f"{name} = {path}")
-                ev.journal.set_attr(value, "name", name)
+        inside = path.startswith((text + ".", text + "["))
+        if not (inside or (path == text and not below_only)):
+            continue
+        if getattr(value, "name", None) is None and hasattr(value, "source"):
+            name = ev.residual.fresh(first.hint)
+            ev.residual.emit(f"{name} = {path}")
+            ev.journal.set_attr(value, "name", name)
 
 
 def delete(ev: Evaluator, frame: Frame, name: str) -> None:

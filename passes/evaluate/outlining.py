@@ -66,7 +66,7 @@ def emit_native(
     for name in sorted(values):
         text = residual.reify(values[name])
         if name in bound:
-            variable = residual.fresh(name) if name != text or name in ev.shared else name
+            variable = name if name == text else residual.variable(name)
             if variable != text:
                 residual.emit(f"{variable} = {text}")
             renamed[name] = variable
@@ -77,8 +77,7 @@ def emit_native(
         else:
             renamed[name] = residual.hold(values[name], name)
     for name in sorted(bound - set(renamed)):
-        renamed[name] = residual.fresh(name) if name in ev.namer else name
-        ev.namer.take({renamed[name]})
+        renamed[name] = residual.variable(name)
     for statement in statements:
         origin = frame.origins.get(statement) or ev.statement_origin()
         made = statement

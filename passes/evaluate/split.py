@@ -11,6 +11,7 @@ in the same residual program; hand the rest of the program to a resume function.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -70,6 +71,8 @@ def record(ev: Evaluator, stop: Break) -> None:
         and ev.breaks[-1].origin.line == diagnostic.origin.line
     )
     if same_place:
+        if ev.breaks[-1].code == "SJ103" and diagnostic.code == "SJ101":
+            diagnostic = replace(diagnostic, message="branch on tensor data")
         ev.breaks[-1] = diagnostic
     else:
         ev.breaks.append(diagnostic)
@@ -81,7 +84,10 @@ def normal_form(ev: Evaluator, frame: Frame, statement: Any) -> list[Any]:
     made = normalize(statement, ev.namer, frame.origins, local=frame.locals)
     if len(made) > 1 or made[0] is not statement:
         for one in made:
-            frame.locals.update(writes(one))
+            names = writes(one) - frame.locals
+            frame.locals.update(names)
+            if frame is ev.frames[0]:
+                ev.own_locals |= names
     return made
 
 

@@ -178,15 +178,20 @@ def _list_store(ev: Evaluator, base: ListValue, index: Value, value: Value) -> N
     ev.journal.replace_list(base.items, items)
 
 
-def effect_if_outside(ev: Evaluator, base: Any, action: Any, *values: Value) -> None:
-    """Schedules `action(residual, text of base)` when the object exists outside evaluation."""
+def effect_if_outside(
+    ev: Evaluator, base: Any, action: Any, *values: Value, overwrites: bool = True
+) -> None:
+    """Schedules `action(residual, text of base)` when the object exists outside evaluation.
+
+    `overwrites` tells whether items that were read before may be elsewhere afterwards.
+    """
     if base.source is None and base.name is None:
         return
     residual = ev.residual
 
     def replay() -> None:
-        if base.source is not None:
-            save_old(ev, base.source)
+        if base.source is not None and overwrites:
+            save_old(ev, base.source, below_only=True)
         action(residual, residual.reify(base))
 
     ev.effect(replay, base, *values)
