@@ -44,7 +44,7 @@ class ATenGraph:
     @property
     def results(self) -> tuple[Any, ...]:
         """The nodes (or None, or numbers) that the graph returns."""
-        output = next(reversed(self.graph_module.graph.nodes))
+        output = next(iter(reversed(self.graph_module.graph.nodes)))
         return tuple(output.args[0])
 
 

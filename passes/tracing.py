@@ -15,7 +15,7 @@ write to a saved tensor means, which output requires grad) are eager's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +56,12 @@ CHANGES_THE_TENSOR = frozenset(
     """.split()
 )
 """Methods that change a tensor's metadata or its part in autograd."""
+
+
+NEW_VIEW_IN_PLACE = frozenset(
+    "t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_".split()
+)
+"""Methods that make a tensor another view of its memory."""
 
 
 @dataclass
@@ -221,11 +227,30 @@ class _Tracing:
         ):
             # PyTorch's functionalization adds such writes up.
             raise CannotRecord("it writes to an expanded tensor")
+        layouts = _layouts((*args, kwargs.get("out")))
         if node.op == "call_function":
-            return node.target(*args, **kwargs)
-        if node.op == "call_method":
-            return getattr(args[0], node.target)(*args[1:], **kwargs)
-        raise CannotRecord(f"a node of kind {node.op}")
+            result = node.target(*args, **kwargs)
+        elif node.op == "call_method":
+            result = getattr(args[0], node.target)(*args[1:], **kwargs)
+        else:
+            raise CannotRecord(f"a node of kind {node.op}")
+        if node.target not in NEW_VIEW_IN_PLACE:
+            self._keep_layouts(layouts)
+        return result
+
+    def _keep_layouts(
+        self, layouts: list[tuple[torch.Tensor, tuple[Any, ...]]]
+    ) -> None:
+        """Undoes that a write, as a value, has other strides than what it is written to."""
+        for tensor, stride in layouts:
+            if tensor.stride() == stride:
+                continue
+            value = unwrap(tensor)
+            with no_functionalization():
+                value = self.recorder.restrided(value, stride)
+            torch._functionalize_replace(tensor, value)
+            torch._functionalize_commit_update(tensor)
+            torch._functionalize_sync(tensor)
 
     # NOTE: hooks turn autograd's own check of versions off, so it is made here.
     def _save(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
@@ -268,7 +293,7 @@ class _Tracing:
             self.traced.mutations.append(Mutation(position, -1, counted > 0))
 
     def _plan_outputs(self) -> None:
-        output = next(reversed(self.segment.graph_module.graph.nodes))
+        output = next(iter(reversed(self.segment.graph_module.graph.nodes)))
         wanted = output.args[0]
         nodes = list(wanted) if isinstance(wanted, (tuple, list)) else [wanted]
         values = [self.values[n] if isinstance(n, fx.Node) else n for n in nodes]
@@ -448,6 +473,16 @@ def _fresh(value: Any) -> Any:
             value.size(), value.stride(), dtype=value.dtype, device=value.device
         )
     return value.detach()
+
+
+def _layouts(args: Iterable[Any]) -> list[tuple[torch.Tensor, tuple[Any, ...]]]:
+    """Tensors that own memory, among the arguments and behind them, with their strides."""
+    found = []
+    for value in args:
+        if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
+            owner = value._base if value._is_view() else value
+            found.append((owner, owner.stride()))
+    return found
 
 
 def _writes(node: fx.Node) -> bool:

@@ -228,6 +228,10 @@ def _fixed_power(exponent: float, dtype: torch.dtype) -> Scalar | None:
     def square(v: Value) -> Value:
         return op("mul", v, v)
 
+    def rounded_square(v: Value) -> Value:
+        # PowKernel multiplies in the element type: a half is rounded after each product.
+        return cast(cast(square(v), dtype), v.dtype)
+
     match exponent:
         case 0:
             return lambda v: like(v, 1)
@@ -236,7 +240,7 @@ def _fixed_power(exponent: float, dtype: torch.dtype) -> Scalar | None:
         case 2:
             return square
         case 3:
-            return lambda v: op("mul", square(v), v)
+            return lambda v: op("mul", rounded_square(v), v)
     if not dtype.is_floating_point:
         return None
     match exponent:
@@ -247,7 +251,7 @@ def _fixed_power(exponent: float, dtype: torch.dtype) -> Scalar | None:
         case -1:
             return lambda v: op("div", like(v, 1.0), v)
         case -2:
-            return lambda v: op("div", like(v, 1.0), square(v))
+            return lambda v: op("div", like(v, 1.0), rounded_square(v))
     return None
 
 
