@@ -44,5 +44,4 @@ def print_kernel(kernel: Kernel, name: str) -> str:
     else:
         print_rows(body, plan)
     head = f'extern "C" void {name}({body.parameters}) {{'
-    comment = [f"// {kernel.comment}"] if kernel.comment else []
-    return "\n".join([*comment, head, *body.lines, "}"]) + "\n"
+    return "\n".join([head, *body.lines, "}"]) + "\n"

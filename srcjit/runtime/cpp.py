@@ -47,14 +47,17 @@ _C_TYPES: dict[str, tuple[torch.dtype, int, int]] = {
 
 _EXPORTED = re.compile(r'extern "C" void (\w+)\(([^)]*)\)\s*\{')
 _PARAMETER = re.compile(
-    r"(?:const )?(?P<type>unsigned char|signed char|\w+)\s*(?P<pointer>\*)?\s*"
+    r"(?P<const>const )?(?P<type>unsigned char|signed char|\w+)\s*(?P<pointer>\*)?\s*"
     r"(?:(?:const|__restrict__|__restrict)\s+)*(?P<name>\w+)"
 )
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel: `kind` is `p` (tensor), `i` (integer) or `d` (real)."""
+    """One parameter of a kernel.
+
+    `kind` is `p` (a tensor that is read), `w` (one that is
+    written), `i` (integer) or `d` (real)."""
 
     name: str
     kind: str
@@ -81,7 +84,9 @@ def signatures(source: str) -> dict[str, tuple[Parameter, ...]]:
             if match is None or match["type"] not in _C_TYPES:
                 raise CppFault(f"kernel {name}: cannot pass an argument as `{piece}`")
             is_float = _C_TYPES[match["type"]][0].is_floating_point
-            kind = "p" if match["pointer"] else "d" if is_float else "i"
+            kind = "d" if is_float else "i"
+            if match["pointer"]:
+                kind = "p" if match["const"] else "w"
             parameters.append(Parameter(match["name"], kind, match["type"]))
         found[name] = tuple(parameters)
     return found
@@ -93,10 +98,10 @@ def _entries(kernels: dict[str, tuple[Parameter, ...]]) -> str:
         '#line 1 "entries"',
         "union Slot { void* pointer; long long integer; double real; };",
     ]
-    field = {"p": "pointer", "i": "integer", "d": "real"}
+    field = {"p": "pointer", "w": "pointer", "i": "integer", "d": "real"}
     for name, parameters in kernels.items():
         arguments = ", ".join(
-            f"({p.c_type}{'*' if p.kind == 'p' else ''})slots[{i}].{field[p.kind]}"
+            f"({p.c_type}{'*' if p.kind in 'pw' else ''})slots[{i}].{field[p.kind]}"
             for i, p in enumerate(parameters)
         )
         lines.append(

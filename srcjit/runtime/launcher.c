@@ -11,6 +11,9 @@
 #include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 typedef union {
     void *pointer;
@@ -34,7 +37,7 @@ typedef struct {
     int (*tensor_from_object)(void *object, Tensor *out);
 } Exchange;
 
-enum { CPU = 1, LONG_WORK = 1 << 16 };
+enum { CPU = 1, LONG_WORK = 1 << 16, LARGE = 8 << 20, HUGE_PAGE = 2 << 20 };
 
 static PyTypeObject *tensor_type;      /* torch.Tensor */
 static const Exchange *exchange;       /* NULL: use the methods */
@@ -54,7 +57,7 @@ typedef struct {
 static PyObject *fail(Kernel *kernel, Py_ssize_t i, PyObject *given) {
     PyObject *row = PyTuple_GET_ITEM(kernel->parameters, i);
     PyObject *want = PyTuple_GET_ITEM(row, 4), *dtype = NULL;
-    if (kernel->parameter[i].kind == 'p') {
+    if (strchr("pw", kernel->parameter[i].kind)) {
         dtype = PyObject_GetAttr(given, name_dtype);
         if (!dtype) PyErr_Clear();
     }
@@ -63,6 +66,19 @@ static PyObject *fail(Kernel *kernel, Py_ssize_t i, PyObject *given) {
                  dtype ? "a tensor of " : "", dtype ? dtype : (PyObject *)Py_TYPE(given));
     Py_XDECREF(dtype);
     return NULL;
+}
+
+/* Asks for huge pages under a large output. A fresh one of 32 MB is mapped page by page as it
+   is written: 8192 faults, measured at ten times the price of the writing itself. */
+static void use_huge_pages(char *data, int64_t bytes) {
+#ifdef MADV_HUGEPAGE
+    uintptr_t mask = HUGE_PAGE - 1, first = ((uintptr_t)data + mask) & ~mask;
+    uintptr_t last = ((uintptr_t)data + (uintptr_t)bytes) & ~mask;
+    /* It is only advice: a kernel without huge pages says no, and nothing is lost. */
+    if (first < last) (void)madvise((void *)first, last - first, MADV_HUGEPAGE);
+#else
+    (void)data, (void)bytes;
+#endif
 }
 
 /* Returns the number of elements, or -1 with an exception set. */
@@ -78,6 +94,8 @@ static int64_t take_tensor(Kernel *kernel, Py_ssize_t i, PyObject *given, Slot *
         slot->pointer = (char *)tensor.data + tensor.byte_offset;
         int64_t elements = 1;
         for (int32_t d = 0; d < tensor.ndim; d++) elements *= tensor.shape[d];
+        int64_t bytes = elements * (want->bits / 8);
+        if (want->kind == 'w' && bytes >= LARGE) use_huge_pages(slot->pointer, bytes);
         return elements;
     }
     PyObject *dtype = PyObject_GetAttr(given, name_dtype);
@@ -102,7 +120,8 @@ static PyObject *kernel_call(PyObject *self, PyObject *const *args, size_t flags
     int64_t elements = 0;
     for (Py_ssize_t i = 0; i < count; i++) {
         switch (kernel->parameter[i].kind) {
-        case 'p': {
+        case 'p':
+        case 'w': {
             int64_t own = take_tensor(kernel, i, args[i], &slots[i]);
             if (own < 0) return NULL;
             elements += own;
