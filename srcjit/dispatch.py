@@ -17,6 +17,7 @@ adds the specialization, writes the stub anew, and returns what to call.
 
 from __future__ import annotations
 
+import builtins
 import functools
 import itertools
 import linecache
@@ -38,6 +39,7 @@ from srcjit.diagnostics import (
     GraphBreakError,
     render,
 )
+from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
 from srcjit.guards import describe_failure, failures, first_failure, learn
 from srcjit.load import closure_cells, function_from_source, register_lines
@@ -90,7 +92,7 @@ class Dispatcher:
         self._files: list[str] = []
         weakref.finalize(self, _forget_lines, self._files)
         if stub is None:
-            stub = FunctionType(_empty_stub.__code__, {"__name__": __name__})
+            stub = FunctionType(_empty_stub.__code__, _stub_globals())
             _dress(stub, function, self._defaults)
         self.stub = stub
         self._globals = stub.__globals__
@@ -107,6 +109,7 @@ class Dispatcher:
 
     # ── Missing ─────────────────────────────────────────────────────────────────────
 
+    @unobserved
     def specialize(self, *values: Any) -> Callable[..., Any]:
         """Returns what to run for a call that no specialization's guard has accepted.
 
@@ -128,7 +131,9 @@ class Dispatcher:
                 return found
             if self.specializations and not self._may_recompile(values):
                 return self.function
-            made = shared.find(self.function, self.options, values)
+            made = None
+            if not control.observers:  # who watches wants to see it compiled
+                made = shared.find(self.function, self.options, values)
             if made is None:
                 made = self._compiled(values)
             if made is None:
@@ -331,26 +336,47 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
     never taken costs nothing.
     """
     lock = threading.RLock()
+    written: list[FunctionType] = []
     built: list[Dispatcher] = []
 
+    def write() -> tuple[FunctionType, FunctionSource]:
+        """The function itself, for whoever inlines it, and its source."""
+        with lock:
+            if not written:
+                names = {
+                    name: make_stub(value, options)
+                    if isinstance(value, Continuation)
+                    else value
+                    for name, value in continuation.names.items()
+                }
+                written.append(
+                    function_from_source(
+                        continuation.source,
+                        continuation.user_globals,
+                        continuation.cells,
+                        names,
+                    )
+                )
+        return written[0], continuation.source
+
+    @unobserved
     def build() -> FunctionType:
         with lock:
             if not built:
-                function = function_from_source(
-                    continuation.source,
-                    continuation.user_globals,
-                    continuation.cells,
-                    continuation.names,
-                )
-                built.append(
-                    Dispatcher(function, options, source=continuation.source, stub=stub)
-                )
+                function, source = write()
+                built.append(Dispatcher(function, options, source=source, stub=stub))
         return stub
 
     stub = FunctionType(
-        _first_call.__code__, {"__name__": __name__, "build": build}, continuation.name
+        _first_call.__code__, {**_stub_globals(), "build": build}, continuation.name
     )
+    stub.__srcjit_continuation__ = write  # type: ignore[attr-defined]
     return stub
+
+
+def _stub_globals() -> dict[str, Any]:
+    # No `__name__`: TorchDynamo would look names up in the module of that name.
+    return {"__builtins__": builtins.__dict__}
 
 
 def _first_call(*args: Any, **kwargs: Any) -> Any:

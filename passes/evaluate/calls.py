@@ -183,9 +183,14 @@ def _python_function(
     if getattr(obj, "__srcjit_allow_in_graph__", False):
         ev.use(function)
         return tensors.call_function(ev, obj, args, kwargs)
+    write = getattr(obj, "__srcjit_continuation__", None)
+    if write is not None:
+        written, source = write()
+        functions.SUBSTITUTES[written] = source
+        return _python_function(ev, _inner_function(ev, function, written), args, kwargs)
     dispatcher = getattr(obj, "__srcjit__", None)
     if dispatcher is not None:
-        inner = dispatcher.target
+        inner = dispatcher.function
         return _python_function(ev, _inner_function(ev, function, inner), args, kwargs)
     if tensors.is_operation(obj):
         ev.use(function)
