@@ -19,6 +19,7 @@ import torch
 
 from srcjit import cache
 from srcjit.diagnostics import GraphBreakError, render
+from srcjit.dynamo import opaque
 from srcjit.facts import GlobalState
 from srcjit.guards import emit_guard
 from srcjit.load import function_from_source, load_module
@@ -95,7 +96,7 @@ class Specialization:
             cells: Cells of the user's variables, by name.
         """
         guard_globals = {**self.guard.__globals__, "cells": dict(cells)}
-        guard = FunctionType(self.guard.__code__, guard_globals, GUARD)
+        guard = opaque(FunctionType(self.guard.__code__, guard_globals, GUARD))
         old = zip(
             self.run.__code__.co_freevars, self.run.__closure__ or (), strict=True
         )

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DISABLED = "_srcjit_disable"
+DISABLED = "__srcjit_disabled__"
 """Attribute of a function that is to be left to Python."""
 
-ALLOWED = "_srcjit_allow_in_graph"
+ALLOWED = "__srcjit_allow_in_graph__"
 """Attribute of a function whose calls are one operation of a segment."""
 
 
@@ -58,7 +58,7 @@ def disable(
         return functools.partial(disable, recursive=recursive, reason=reason)
     if not callable(fn):
         raise TypeError(f"srcjit.disable needs a callable, got {type(fn).__name__}")
-    dispatcher = getattr(fn, "__srcjit__", None)
+    dispatcher = dispatcher_of(fn)
     if dispatcher is not None:
         fn = dispatcher.function
     if not isinstance(fn, FunctionType):
@@ -69,15 +69,44 @@ def disable(
             return inner(*args, **kwargs)
 
         fn = native
-    setattr(fn, DISABLED, reason or True)
+    setattr(fn, DISABLED, Mark(fn, reason or ""))
     return fn
 
 
 def is_disabled(fn: object) -> bool:
     """True for a function marked by `srcjit.disable` or `torch.compiler.disable`."""
-    return bool(
-        getattr(fn, DISABLED, False) or getattr(fn, "_torchdynamo_disable", False)
-    )
+    return _marked(fn, DISABLED) or bool(getattr(fn, "_torchdynamo_disable", False))
+
+
+class Mark:
+    """A mark on a function, which holds for that function alone.
+
+    `functools.wraps` copies attributes to the wrapper, which may do anything.
+
+    Attributes:
+        reason: What the user gave as a reason.
+    """
+
+    __slots__ = ("_id", "reason")
+
+    def __init__(self, fn: object, reason: str = "") -> None:
+        self._id = id(fn)
+        self.reason = reason
+
+    def holds_for(self, fn: object) -> bool:
+        """True if `fn` is what was marked."""
+        return id(fn) == self._id
+
+
+def _marked(fn: object, name: str) -> bool:
+    mark = getattr(fn, name, None)
+    return isinstance(mark, Mark) and mark.holds_for(fn)
+
+
+def dispatcher_of(fn: object) -> Dispatcher | None:
+    """Returns the dispatcher whose stub `fn` is, or None."""
+    dispatcher: Dispatcher | None = getattr(fn, "__srcjit__", None)
+    return dispatcher if dispatcher is not None and dispatcher.stub is fn else None
 
 
 def allow_in_graph(fn: Any) -> Any:
@@ -95,7 +124,7 @@ def allow_in_graph(fn: Any) -> Any:
         return type(fn)(allow_in_graph(one) for one in fn)
     if not callable(fn):
         raise TypeError(f"allow_in_graph needs a callable, got {type(fn).__name__}")
-    setattr(fn, ALLOWED, True)
+    setattr(fn, ALLOWED, Mark(fn))
     return fn
 
 
@@ -105,6 +134,9 @@ def graph_break(msg: str = "") -> None:
     Args:
         msg: Shown as a note of the diagnostic.
     """
+
+
+graph_break.__srcjit_graph_break__ = Mark(graph_break)  # type: ignore[attr-defined]
 
 
 def mark_dynamic(

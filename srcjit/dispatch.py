@@ -161,7 +161,6 @@ class Dispatcher:
             what,
         )
         control.notify("recompiles", self, what)
-        control.notify("recompiles", self, what)
         if not control.may_recompile(self.function.__qualname__, what):
             return False
         if len(self.specializations) < self.options.limit:
@@ -253,7 +252,6 @@ class Dispatcher:
             raise GraphBreakError(diagnostic) from None
         self.disabled = str(diagnostic)
         self.regenerate()
-        control.notify("stopped", self, diagnostic)
         diagnostic = replace(
             diagnostic,
             origin=diagnostic.origin or definition_line(self.function),
@@ -286,7 +284,6 @@ class Dispatcher:
             self._numbered[self._next_number] = specialization
             self._next_number += 1
             self.regenerate()
-        control.notify("specialized", self, specialization)
         control.notify("specialized", self, specialization)
 
     def reset(self) -> None:

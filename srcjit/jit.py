@@ -159,8 +159,8 @@ def _jit(fn: Any, options: Options, disable: bool = False) -> Any:
 
 def jit_function(function: FunctionType, options: Options) -> Any:
     """Returns the dispatch stub of a plain function; one that has one gets a new one."""
-    known = getattr(function, "__srcjit__", None)
-    if isinstance(known, Dispatcher):
+    known = control.dispatcher_of(function)
+    if known is not None:
         function = known.function
     if function.__code__.co_flags & _NATIVE_FLAGS:
         return _generator(function, options)

@@ -29,6 +29,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from srcjit.diagnostics import CompilerFault
+from srcjit.dynamo import opaque
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
@@ -137,7 +138,8 @@ def load_module(
         "user_globals": function.__globals__,
         "cells": cells,
     }
-    check = FunctionType(namespace[guard].__code__, guard_globals, guard)
+    del guard_globals["__name__"]  # there is no such module to import
+    check = opaque(FunctionType(namespace[guard].__code__, guard_globals, guard))
     return Loaded(check, run, namespace, path)
 
 

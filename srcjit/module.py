@@ -19,6 +19,7 @@ import torch
 from torch.nn import Module
 from torch.nn.modules import module as torch_module
 
+from srcjit.control import dispatcher_of
 from srcjit.options import Options
 
 Jit = Callable[[Any], Any]
@@ -178,7 +179,7 @@ def _jitted(original: Module, jit: Jit) -> Any:
     function = bound.__func__ if isinstance(bound, MethodType) else bound
     if not isinstance(function, FunctionType):
         return bound
-    stub = function if hasattr(function, "__srcjit__") else jit(function)
+    stub = function if dispatcher_of(function) is not None else jit(function)
     return MethodType(stub, bound.__self__) if isinstance(bound, MethodType) else stub
 
 

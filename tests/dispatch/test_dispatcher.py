@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import logging
 import os
@@ -506,3 +507,51 @@ def test_options_and_globals_are_part_of_what_is_shared(front_end: FrontEnd):
     assert len(front_end.compiled) == 1
     srcjit.jit(add, options={"stage": "lower"})(1)
     assert len(front_end.compiled) == 2
+
+
+def test_torch_compile_of_a_caller_is_right(front_end: FrontEnd):
+    log = []
+
+    @srcjit.jit
+    def sine(x, n=2):
+        return x.sin() * n
+
+    @functools.wraps(sine)
+    def logged(x):
+        log.append(x.shape)
+        return sine(x)
+
+    compiled = torch.compile(lambda x: logged(x) + 1, backend="eager")
+    for size in (3, 3, 4, 4):
+        x = torch.ones(size)
+        assert torch.equal(compiled(x), x.sin() * 2 + 1)
+    assert log == [(3,), (3,), (4,), (4,)]
+    torch._dynamo.reset()
+
+
+def test_a_wrapper_with_copied_attributes_is_no_stub(front_end: FrontEnd):
+    @srcjit.jit
+    def add(x):
+        return x + 1
+
+    @functools.wraps(add)
+    def twice(x):
+        return add(add(x))
+
+    assert twice.__srcjit__ is add.__srcjit__
+    assert srcjit.jit(twice)(1) == 3
+    assert srcjit.disable(twice)(1) == 3
+
+
+def test_reasons_to_be_left_alone_do_not_spread_to_wrappers(front_end: FrontEnd):
+    @srcjit.disable
+    def add(x):
+        return x + 1
+
+    @functools.wraps(add)
+    def twice(x):
+        return add(add(x))
+
+    assert control.is_disabled(add) and not control.is_disabled(twice)
+    assert srcjit.jit(twice)(1) == 3
+    assert len(front_end.compiled) == 1
