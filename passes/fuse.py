@@ -15,8 +15,6 @@ After:
 
 from __future__ import annotations
 
-import builtins
-import keyword
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -118,6 +116,9 @@ def fuse(
         if group.frame.kept == 0 or (not group.frame.folds and group.frame.full == 0):
             empty.extend(writes)
             continue
+        if group.frame.full == 0:
+            empty.extend(m for m in writes if group.members[m] == "inner")
+            writes = [m for m in writes if group.members[m] == "outer"]
         stored.extend(writes)
         kernel, nodes = _KernelMaker(group, grouped, comments or {}, keep_fp32).make()
         name = namer(prefix + _kernel_name(nodes, words or {}))
@@ -164,11 +165,17 @@ class _KernelMaker:
             if d.kind == REDUCTION:
                 folding = d.folding
                 assert folding is not None
-                value = self._finish(trial.compute(d))
+                if space.frame.full == 0:
+                    # Nothing is folded: no load must be left that a printer could hoist.
+                    value: Value = Const(0, d.dtype)
+                else:
+                    value = self._finish(trial.compute(d))
                 reduce = Reduce(d.name, folding.kind, value, d.dtype)
                 body.append(reduce)
                 self._label(reduce.ref, d)
         for d in order:
+            if space.frame.full == 0 and self.group.members[d] == "inner":
+                continue
             value = (
                 Ref(d.name, d.dtype)
                 if d.kind == REDUCTION
@@ -303,12 +310,8 @@ class _Namer:
 
     def __call__(self, wanted: str) -> str:
         name, number = wanted, 1
-        if (
-            wanted in self.taken
-            or keyword.iskeyword(wanted)
-            or hasattr(builtins, wanted)
-        ):
-            # Most likely the name of the tensor that it computes.
+        if "_" not in wanted or wanted in self.taken:
+            # Else it would be called like a function of C or like the tensor it computes.
             name = wanted = f"{wanted}_kernel"
         while name in self.taken:
             number += 1

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import linecache
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,6 +60,21 @@ def user_lines(origins: Mapping[str, Origin]) -> dict[str, str]:
         )
         lines[name] = f"{origin.line}: {text}" if text else ""
     return lines
+
+
+_OVERLOAD = re.compile(
+    r"_(default|tensor|scalar|int|self|dim|dims|dim_int_list|correction|start|start_step|scalar_self"
+    r"|scalar_other|tensor_mode|scalar_mode|tensor_scalar|tensor_tensor|dim_int)(_\d+)?$"
+)
+
+
+def shorten_names(graph: ATenGraph) -> None:
+    """Drops the overload from the names of calls: `addmm_default_1` is called `addmm_1`."""
+    for node in graph.graph_module.graph.nodes:
+        if node.op == "call_function":
+            short = _OVERLOAD.sub(r"\2", node.name)
+            if short != node.name and short.isidentifier():
+                node._rename(short)
 
 
 def _say_once(message: str) -> None:
@@ -155,6 +171,7 @@ class _SegmentWriter:
         self, graph: ATenGraph, name: str, finish: Finish, *, top: bool = False
     ) -> str:
         """The text of one graph as a function; its definitions go before it."""
+        shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)
         externs = True

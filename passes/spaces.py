@@ -63,6 +63,8 @@ class Frame:
                 dims[-1] = (sympy.expand(dims[-1][0] * size), flag)
             else:
                 dims.append((size, flag))
+        if any(folded) and not any(f for _, f in dims):
+            dims.append((ONE, True))
         return Frame(tuple(dims))
 
     @staticmethod

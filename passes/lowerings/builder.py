@@ -132,9 +132,8 @@ class Builder:
         name: str,
         **rest: Any,
     ) -> Definition:
-        base = self.node.name
         made = Definition(
-            f"{base}_{name}" if name else base,
+            name or self.node.name,
             kind,
             size,
             dtype,

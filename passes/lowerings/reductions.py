@@ -17,6 +17,18 @@ from .views import position, reshape_index
 
 Flags = tuple[bool, ...]
 
+PARTS = {
+    "sum": "total",
+    "prod": "product",
+    "max": "peak",
+    "min": "least",
+    "argmax": "place",
+    "argmin": "place",
+    "any": "some",
+    "all": "every",
+}
+"""What a person would call the result of a reduction."""
+
 
 def folded(x: Definition, dim: Any) -> Flags:
     """Which dimensions of `x` a `dim` argument names; None and () name all."""
@@ -83,7 +95,7 @@ def simple(kind: str) -> Callable[..., Definition]:
     ) -> Definition:
         reduced = folded(x, dim)
         work = compute_dtype(b.fake.dtype)
-        return widened(b, fold(b, kind, x, reduced, work, kind), reduced)
+        return widened(b, fold(b, kind, x, reduced, work, PARTS[kind]), reduced)
 
     return lowering
 
@@ -97,7 +109,7 @@ def mean(
     dtype: Any = None,
 ) -> Definition:
     reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
-    total = fold(b, "sum", x, reduced, work, "sum")
+    total = fold(b, "sum", x, reduced, work, "total")
     n = count(x.size, reduced)
     keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
 
@@ -116,7 +128,7 @@ def extreme(kind: str) -> Callable[..., Definition]:
     ) -> Definition:
         reduced = folded(x, dim)
         chosen, work = _extreme_kind(kind, x.dtype)
-        return widened(b, fold(b, chosen, x, reduced, work, kind), reduced)
+        return widened(b, fold(b, chosen, x, reduced, work, PARTS[kind]), reduced)
 
     return lowering
 
@@ -135,8 +147,8 @@ def extreme_dim(kind: str) -> Callable[..., tuple[Definition, Definition]]:
     ) -> tuple[Definition, Definition]:
         reduced = folded(x, dim)
         chosen, work = _extreme_kind(kind, x.dtype)
-        values = fold(b, chosen, x, reduced, work, "values")
-        places = fold(b, f"arg{kind}", x, reduced, _ordered(work), "indices")
+        values = fold(b, chosen, x, reduced, work, PARTS[kind])
+        places = fold(b, f"arg{kind}", x, reduced, _ordered(work), "place")
         return (
             widened(b, values, reduced, b.fake[0]),
             widened(b, places, reduced, b.fake[1]),
@@ -155,7 +167,7 @@ def arg_extreme(kind: str) -> Callable[..., Definition]:
     ) -> Definition:
         reduced = folded(x, dim)
         work = _ordered(compute_dtype(x.dtype))
-        return widened(b, fold(b, kind, x, reduced, work, kind), reduced)
+        return widened(b, fold(b, kind, x, reduced, work, PARTS[kind]), reduced)
 
     return lowering
 
@@ -165,7 +177,7 @@ def truth(kind: str) -> Callable[..., Definition]:
         b: Builder, x: Definition, dim: Any = None, keepdim: bool = False
     ) -> Definition:
         reduced = folded(x, dim)
-        return widened(b, fold(b, kind, x, reduced, torch.bool, kind), reduced)
+        return widened(b, fold(b, kind, x, reduced, torch.bool, PARTS[kind]), reduced)
 
     return lowering
 
@@ -182,7 +194,7 @@ def moments(
 ) -> tuple[Definition, Definition]:
     """The sum of `value`, and the sum of squares of its distance from the mean."""
     n = count(full, reduced)
-    total = b.reduction("sum", full, reduced, value, work, "sum")
+    total = b.reduction("sum", full, reduced, value, work, "total")
 
     def squared(read: Read, index: Index) -> Value:
         centre = op("div", read(total, kept(index, reduced)), amount(n, work))
@@ -332,7 +344,7 @@ def _softmax(b: Builder, x: Definition, dim: int, *, logarithm: bool) -> Definit
     if not x.size or not b.fake.dtype.is_floating_point:
         raise NoLoopForm("softmax of a scalar")
     reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
-    peak = fold(b, "max", x, reduced, work, "max")
+    peak = fold(b, "max", x, reduced, work, "peak")
 
     def shifted(read: Read, index: Index) -> Value:
         return op("sub", cast(read(x, index), work), read(peak, kept(index, reduced)))
@@ -340,7 +352,7 @@ def _softmax(b: Builder, x: Definition, dim: int, *, logarithm: bool) -> Definit
     def raised(read: Read, index: Index) -> Value:
         return op("exp", shifted(read, index))
 
-    total = b.reduction("sum", x.size, reduced, raised, work, "sum")
+    total = b.reduction("sum", x.size, reduced, raised, work, "total")
 
     def at(read: Read, index: Index) -> Value:
         denominator = read(total, kept(index, reduced))
@@ -364,7 +376,7 @@ def softmax_backward(
     def product_at(read: Read, index: Index) -> Value:
         return op("mul", cast(read(grad, index), work), cast(read(y, index), work))
 
-    total = b.reduction("sum", y.size, reduced, product_at, work, "sum")
+    total = b.reduction("sum", y.size, reduced, product_at, work, "total")
 
     def at(read: Read, index: Index) -> Value:
         scaled = op(
@@ -382,7 +394,7 @@ def log_softmax_backward(
     if not y.size:
         raise NoLoopForm("softmax of a scalar")
     reduced, work = folded(y, dim), compute_dtype(y.dtype)
-    total = fold(b, "sum", grad, reduced, work, "sum")
+    total = fold(b, "sum", grad, reduced, work, "total")
 
     def at(read: Read, index: Index) -> Value:
         scale = op("exp", cast(read(y, index), work))
