@@ -66,8 +66,6 @@ def clone_all(
 def _clone(
     node: cst.CSTNode, origins: Origins, replacements: Replacements
 ) -> cst.CSTNode | Sequence[cst.CSTNode]:
-    if isinstance(node, _SHARED):
-        return node
     replacement = replacements.get(node)
     if replacement is not None:
         for made in (
@@ -75,6 +73,8 @@ def _clone(
         ):
             origins.inherit(made, node)
         return replacement
+    if isinstance(node, _SHARED):
+        return node
     cls = type(node)
     names = _field_names.get(cls)
     if names is None:
@@ -106,3 +106,19 @@ def _clone_sequence(
         else:
             made.extend(copy)
     return tuple(made)
+
+
+def on_one_line(node: Node, origins: Origins) -> Node:
+    """Returns `node`, or a copy of it, without line breaks between its tokens.
+
+    An expression that spans lines inside brackets cannot stand outside of them as it is.
+    """
+    breaks: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]] = {}
+    pending: list[cst.CSTNode] = [node]
+    while pending:
+        here = pending.pop()
+        if isinstance(here, cst.ParenthesizedWhitespace):
+            breaks[here] = cst.SimpleWhitespace(" ")
+        else:
+            pending += here.children
+    return clone(node, origins, breaks) if breaks else node

@@ -294,6 +294,16 @@ def _spell_debug_text(
     walk = Walk.over(part)
     if not any(name in replacements for name in walk.occurrences):
         return None
+    expression = clone(part.expression, Origins(), replacements)
+    return spelled_debug_text(part, string, expression)
+
+
+def spelled_debug_text(
+    part: cst.FormattedStringExpression,
+    string: cst.FormattedString,
+    expression: cst.BaseExpression,
+) -> list[cst.BaseFormattedStringContent]:
+    """Returns what prints the same as `part`, a `{x=}` of `string`, but computes `expression`."""
     module = cst.Module([])
     assert part.equal is not None
     text = "".join(
@@ -305,9 +315,8 @@ def _spell_debug_text(
         text = text.replace("\\", "\\\\").replace(
             string.quote[0], f"\\{string.quote[0]}"
         )
-    expression = clone(part.expression, Origins(), replacements)
     conversion = part.conversion or (None if part.format_spec else "r")
-    brace = module.code_for_node(part.expression).startswith("{")
+    brace = module.code_for_node(expression).startswith("{")
     changed = part.with_changes(
         whitespace_before_expression=cst.SimpleWhitespace(" " if brace else ""),
         expression=expression,
