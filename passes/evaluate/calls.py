@@ -176,11 +176,11 @@ def _python_function(
     ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame:
     obj: FunctionType = function.obj
-    if getattr(obj, "_torchdynamo_disable", False) or getattr(obj, "__srcjit_disabled__", False):
+    if getattr(obj, "_torchdynamo_disable", False) or _marked(obj, "__srcjit_disabled__"):
         raise Break("SJ013", f"`{obj.__name__}` is disabled")
-    if getattr(obj, "__srcjit_graph_break__", False):
+    if _marked(obj, "__srcjit_graph_break__"):
         raise Break("SJ120", "explicit graph break", harmless=True)
-    if getattr(obj, "__srcjit_allow_in_graph__", False):
+    if _marked(obj, "__srcjit_allow_in_graph__"):
         ev.use(function)
         return tensors.call_function(ev, obj, args, kwargs)
     write = getattr(obj, "__srcjit_continuation__", None)
@@ -189,7 +189,7 @@ def _python_function(
         functions.SUBSTITUTES[written] = source
         return _python_function(ev, _inner_function(ev, function, written), args, kwargs)
     dispatcher = getattr(obj, "__srcjit__", None)
-    if dispatcher is not None:
+    if dispatcher is not None and dispatcher.stub is obj:
         inner = dispatcher.function
         return _python_function(ev, _inner_function(ev, function, inner), args, kwargs)
     if tensors.is_operation(obj):
@@ -201,6 +201,12 @@ def _python_function(
             if stop.diagnostic.code not in ("SJ103", "SJ104", "SJ105", "SJ010"):
                 raise
     return functions.frame_of_known(ev, function, args, kwargs)
+
+
+def _marked(obj: Any, name: str) -> bool:
+    """Whether `obj` itself was marked; `functools.wraps` copies marks to wrappers."""
+    mark = getattr(obj, name, None)
+    return mark is not None and mark.holds_for(obj)
 
 
 def _inner_function(ev: Evaluator, stub: Known, inner: FunctionType) -> Known:
