@@ -108,7 +108,7 @@ LONGEST_EXPRESSION = 60
 """Characters beyond which a part of an expression gets a name."""
 
 LIBRARY = (
-    "floor_divide fmax fmin libdevice max_with_index min_with_index reduce_all reduce_any "
+    "floor_divide fmax fmin libdevice tanh_to_bf16 max_with_index min_with_index reduce_all reduce_any "
     "reduce_argmax reduce_argmin reduce_max reduce_min reduce_prod remainder"
 ).split()
 
@@ -284,6 +284,7 @@ class _Printer:
         self.hoisted: list[str] | None = None
         self.counts = uses([s.value for s in kernel.body])
         self.continued = _continued(kernel)
+        self.coarse = _rounded_to(kernel)
 
     # --- positions --------------------------------------------------------------------------
 
@@ -892,7 +893,9 @@ class _Printer:
                 t if t[0].isidentifier() else (self._named(a, t), ATOM)
                 for a, t in zip(args, texts, strict=True)
             ]
-        text = primitive_text(value.name, args[-1].dtype, texts)
+        text = primitive_text(
+            value.name, args[-1].dtype, texts, coarse=self.coarse.get(value)
+        )
         for name in LIBRARY:
             if f"{name}." in text[0] or f"{name}(" in text[0]:
                 self.library.add(name)
@@ -946,6 +949,25 @@ def _continued(kernel: Kernel) -> set[Value]:
         value
         for value, label in kernel.labels.items()
         if label.comment in reached.get(value, ())
+    }
+
+
+def _rounded_to(kernel: Kernel) -> dict[Value, torch.dtype]:
+    """Values that nothing uses but conversions to one type of 16 bits, and that type.
+
+    A function whose result is rounded so need not be accurate to the last bit of float32.
+    """
+    targets: dict[Value, set[torch.dtype | None]] = {}
+    for statement in kernel.body:
+        targets.setdefault(statement.value, set()).add(None)
+    for value in kernel.values:
+        for operand in value.operands:
+            target = value.dtype if is_half_cast(value) else None
+            targets.setdefault(operand, set()).add(target)
+    return {
+        value: target
+        for value, found in targets.items()
+        if len(found) == 1 and (target := next(iter(found))) is not None
     }
 
 

@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import sympy
+import torch
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from .indexing import Ranges, simplify, upper_bound
@@ -379,7 +380,11 @@ def uses(roots: list[Value]) -> dict[Value, int]:
 
 def is_half_cast(value: Value) -> bool:
     """Whether a value is a rounding to a 16-bit float."""
-    return isinstance(value, Op) and value.name == "cast" and value.dtype.itemsize == 2
+    return (
+        isinstance(value, Op)
+        and value.name == "cast"
+        and value.dtype in (torch.bfloat16, torch.float16)
+    )
 
 
 def flatten_group(group: Group, name: str) -> tuple[sympy.Symbol, dict[sympy.Symbol, Any]]:

@@ -133,8 +133,25 @@ def typed_operands(name: str) -> bool:
     return name not in INFIX and name not in ("where", "neg", "sigmoid")
 
 
-def primitive_text(name: str, dtype: torch.dtype, args: Sequence[Text]) -> Text:
-    """The text of a primitive applied to operands of type `dtype`."""
+def primitive_text(
+    name: str,
+    dtype: torch.dtype,
+    args: Sequence[Text],
+    *,
+    coarse: torch.dtype | None = None,
+) -> Text:
+    """The text of a primitive applied to operands of type `dtype`.
+
+    `coarse` is the type of 16 bits to which the result is rounded at once, if it is: then
+    hardware's approximations, some units in the last place of float32 off, are as good.
+    """
+    if coarse is not None and dtype is torch.float32:
+        if name == "div":
+            return f"{paren(args[0], PRODUCT)} / {paren(args[1], UNARY)}", PRODUCT
+        if name == "sigmoid":
+            return f"1.0 / (1.0 + tl.exp(-{paren(args[0], ATOM)}))", PRODUCT
+        if name == "tanh" and coarse is torch.bfloat16:
+            return f"tanh_to_bf16({args[0][0]})", ATOM
     if name in INFIX:
         symbol, binds = INFIX[name]
         # Comparisons and the bit operators of Python chain or bind unlike C's: be explicit.

@@ -73,14 +73,14 @@ def launch(kernel: Any, grid: Grid, *args: Any, **constants: Any) -> None:
     NOTE: a constant must keep its type between calls of one kernel: 1 and 1.0 are one key.
     """
     try:
-        bindings = kernel.srcjit_bindings
+        for known, run in kernel.srcjit_bindings:
+            if known == constants:
+                return run(grid, *args)
     except AttributeError:
-        bindings = kernel.srcjit_bindings = []
-    for known, run in bindings:
-        if known == constants:
-            run(grid, *args)
-            return
-    _bind(kernel, constants)(grid, *args)
+        if hasattr(kernel, "srcjit_bindings"):
+            raise
+        kernel.srcjit_bindings = []
+    return _bind(kernel, constants)(grid, *args)
 
 
 @dataclass(frozen=True)
@@ -263,6 +263,10 @@ def _bind(kernel: Any, constants: dict[str, Any]) -> Callable[..., None]:
 
 
 def _interpreted_launcher(kernel: Any, constants: dict[str, Any]) -> Callable[..., None]:
+    from . import triton_library  # teaches the interpreter how a GPU rounds
+
+    assert triton_library.libdevice
+
     def run(grid: Grid, *args: Any) -> None:
         grid = grid if isinstance(grid, tuple) else (grid,)
         if all(grid):
@@ -274,23 +278,18 @@ def _interpreted_launcher(kernel: Any, constants: dict[str, Any]) -> Callable[..
 def _write_launcher(
     kernel: Any, constants: dict[str, Any], args: tuple[Any, ...]
 ) -> Callable[..., None]:
-    """Writes the launcher for the kinds of `args` (tensor, int, float, bool).
+    """Writes two functions for the kinds of `args` (tensor, int, float, bool).
 
-    The text for two tensors and an int:
+    The fast one is for what the first call looked like, here two tensors and an int:
 
         def launch_norm(grid, a0, a1, a2):
             p0 = a0.data_ptr()
             p1 = a1.data_ptr()
-            device = a0.get_device()
-            if device != current_device():
-                return on_device(device, launch_norm, grid, a0, a1, a2)
-            key = (device, (p0 | p1) & 15, a2 & 15 == 0, -2147483648 <= a2 < 2147483648)
-            try:
-                start, function, facts = variants[key]
-            except KeyError:
-                start, function, facts = variant(key, a0, a1, a2)
-            ...
-            start(x, y, z, stream(device), function, *facts, (p0, p1, a2, 1024))
+            if (p0 | p1) & 15 or a2 & 15 or not -2147483648 <= a2 < 2147483648 or ...:
+                return any_norm(grid, a0, a1, a2)
+            start(grid, 1, 1, stream(0), function, ..., p0, p1, a2, 1024)
+
+    The other looks the variant up that fits, and compiles it if it is new.
     """
     tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
     if not tensors:
@@ -304,56 +303,91 @@ def _write_launcher(
         for i, (name, a) in enumerate(zip(free, args, strict=False))
         if type(a) is int and annotated[name][:2] not in ("fp", "bf")
     ]
-    values: dict[str, str] = {}
-    namespace: dict[str, Any] = {}
-    for i, name in enumerate(free[: len(args)]):
-        values[name] = f"p{i}" if i in tensors else f"a{i}"
+    namespace: dict[str, Any] = {
+        "current_device": torch._C._cuda_getDevice,
+        "stream": torch._C._cuda_getCurrentRawStream,
+        "on_device": _on_device,
+    }
+    values = {n: f"p{i}" if i in tensors else f"a{i}" for i, n in enumerate(free[: len(args)])}
     for position, parameter in enumerate(kernel.params):
-        if parameter.name in constants or parameter.name not in values:
-            value = constants.get(parameter.name, parameter.default)
-            namespace[f"c{position}"] = value
+        if parameter.name not in values:
+            namespace[f"c{position}"] = constants.get(parameter.name, parameter.default)
             values[parameter.name] = f"c{position}"
+    passed = "".join(values[name] + ", " for name in names)
 
     parameters = ", ".join(f"a{i}" for i in range(len(args)))
     pointers = " | ".join(f"p{i}" for i in tensors)
-    key = [f"({pointers}) & {ALIGNMENT - 1}", "device"]
+    if len(tensors) > 1:
+        pointers = f"({pointers})"
+    low = ALIGNMENT - 1
+    key = [f"{pointers} & {low}", f"a{tensors[0]}.get_device()"]
     for i in integers:
-        key += [f"a{i} & {ALIGNMENT - 1} == 0", f"{-(2**31)} <= a{i} < {2**31}"]
-    name = f"launch_{kernel.__name__}"
+        key += [f"a{i} & {low} == 0", f"{-(2**31)} <= a{i} < {2**31}"]
+    name, other = f"launch_{kernel.__name__}", f"any_{kernel.__name__}"
     style = _launch_style()
-    passed = "".join(values[name] + ", " for name in names)
-    lines = [
-        f"def {name}(grid, {parameters}):",
+    call = style.call.format(args=passed)
+    general = [
+        f"def {other}(grid, {parameters}):",
         *(f"    p{i} = a{i}.data_ptr()" for i in tensors),
         f"    device = a{tensors[0]}.get_device()",
         "    if device != current_device():",
-        f"        return on_device(device, {name}, grid, {parameters})",
+        f"        return on_device(device, {other}, grid, {parameters})",
         f"    key = {', '.join(key)}",
-        "    try:",
-        "        start, function, facts, shape, rest = variants[key]",
-        "    except KeyError:",
-        f"        start, function, facts, shape, rest = variant(key, ({parameters},))",
-        "    if grid.__class__ is int:",
-        "        x, y, z = grid, 1, 1",
-        "    else:",
-        "        x, y, z = (*grid, 1, 1)[:3]",
+        f"    start, function, facts, shape, rest = variant(key, ({parameters},))",
+        "    x, y, z = (grid, 1, 1) if grid.__class__ is int else (*grid, 1, 1)[:3]",
         "    if x and y and z:",
-        f"        {style.call.format(args=passed)}",
+        f"        {call.format(x='x', y='y', z='z', device='device')}",
     ]
     variants: dict[Any, Any] = {}
 
     def variant(key: Any, args: tuple[Any, ...]) -> Any:
-        made = variants[key] = style.facts(_compiled_for(kernel, constants, args, key[0] == 0))
-        return made
+        found = variants.get(key)
+        if found is None:
+            compiled = _compiled_for(kernel, constants, args, key[0] == 0)
+            found = variants[key] = style.facts(compiled)
+        return found
 
-    namespace |= {
-        "current_device": torch._C._cuda_getDevice,
-        "stream": torch._C._cuda_getCurrentRawStream,
-        "on_device": _on_device,
-        "variants": variants,
-        "variant": variant,
-    }
-    exec("\n".join(lines), namespace)
+    namespace["variant"] = variant
+    exec("\n".join(general), namespace)
+
+    pointer_bits = 0
+    for i in tensors:
+        pointer_bits |= args[i].data_ptr()
+    home = args[tensors[0]].get_device()
+    if home < 0:
+        raise TypeError(f"kernel {kernel.__name__} was launched on a CPU tensor")
+    differs = []
+    if pointer_bits & low == 0:
+        differs.append(f"{pointers} & {low}")
+    for i in integers:
+        if args[i] & low == 0:
+            differs.append(f"a{i} & {low}")
+        if -(2**31) <= args[i] < 2**31:
+            differs.append(f"not {-(2**31)} <= a{i} < {2**31}")
+    differs.append("grid.__class__ is not int")
+    if torch.cuda.device_count() > 1:
+        differs += [f"a{tensors[0]}.get_device() != {home}", f"current_device() != {home}"]
+    first = [pointer_bits & low, home]
+    for i in integers:
+        first += [args[i] & low == 0, -(2**31) <= args[i] < 2**31]
+    with torch.cuda.device(home):
+        start, function, facts, shape, rest = variant(tuple(first), args)
+    bound = {"start": start, "function": function, "facts": facts, "stream": namespace["stream"]}
+    bound |= {f"s{i}": part for i, part in enumerate(shape)}
+    bound |= {f"r{i}": part for i, part in enumerate(rest)}
+    call = call.replace("*shape", ", ".join(f"s{i}" for i in range(len(shape))))
+    call = call.replace("*rest", ", ".join(f"r{i}" for i in range(len(rest))))
+    # Defaults are local variables: the cheapest names there are.
+    defaults = "".join(f", {n}={n}" for n in bound)
+    fast = [
+        f"def {name}(grid, {parameters}{defaults}):",
+        *(f"    p{i} = a{i}.data_ptr()" for i in tensors),
+        f"    if {' or '.join(differs)}:",
+        f"        return {other}(grid, {parameters})",
+        f"    {call.format(x='grid', y='1', z='1', device=str(home))}",
+    ]
+    namespace |= bound
+    exec("\n".join(fast), namespace)
     run: Callable[..., None] = namespace[name]
     return run
 
@@ -392,7 +426,8 @@ class _LaunchStyle:
     """How this version of Triton starts a compiled kernel.
 
     Attributes:
-        call: Statement of the launcher; `{args}` are the kernel's arguments, each with a comma.
+        call: Statement of the launcher; `{args}` are the kernel's arguments, each with a
+            comma, and `{{x}}`, `{{y}}`, `{{z}}`, `{{device}}` are filled in after them.
         facts: Makes `(start, function, facts, shape, rest)` of a compiled kernel.
     """
 
@@ -408,22 +443,17 @@ def _launch_style() -> _LaunchStyle:
     kernels that takes the arguments as a tuple, 3.6 one per signature that takes them flat.
     """
     version = _triton_version()
+    begin = "start({{x}}, {{y}}, {{z}}, stream({{device}}), function, "
     if version >= (3, 8) or version < (3, 5):
         return _LaunchStyle(
-            "start(x, y, z, stream(device), function, facts, None, None, None, {args})",
+            begin + "facts, None, None, None, {args})",
             lambda kernel: (kernel.run, kernel.function, kernel.packed_metadata, (), ()),
         )
     if version >= (3, 7):
-        call = (
-            "start(x, y, z, stream(device), function, *shape, facts, "
-            "None, None, None, None, None, *rest, ({args}))"
-        )
+        tail = "*shape, facts, None, None, None, None, None, *rest, ({args}))"
     else:
-        call = (
-            "start(x, y, z, stream(device), function, *shape, None, None, facts, "
-            "None, None, None, {args})"
-        )
-    return _LaunchStyle(call, _direct_facts)
+        tail = "*shape, None, None, facts, None, None, None, {args})"
+    return _LaunchStyle(begin + tail, _direct_facts)
 
 
 def _direct_facts(kernel: Any) -> tuple[Any, ...]:

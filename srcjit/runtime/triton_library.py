@@ -34,6 +34,7 @@ __all__ = [
     "reduce_min",
     "reduce_prod",
     "remainder",
+    "tanh_to_bf16",
 ]
 
 
@@ -146,6 +147,7 @@ if triton.knobs.runtime.interpret:
         **{name: _elementwise(getattr(torch, name)) for name in _SAME},
         rint=_elementwise(torch.round),
     )
+    tanh_to_bf16 = libdevice.tanh
     fmax = _elementwise(torch.fmax)
     fmin = _elementwise(torch.fmin)
     reduce_max = _reduction(torch.amax)
@@ -158,6 +160,13 @@ if triton.knobs.runtime.interpret:
 
 else:
     from triton.language.extra import libdevice
+
+    @triton.jit
+    def tanh_to_bf16(x):  # type: ignore[no-untyped-def]
+        """tanh by the hardware's instruction (relative error 2^-11), to be rounded to bfloat16."""
+        return tl.inline_asm_elementwise(
+            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
 
     @triton.jit
     def fmax(a, b):  # type: ignore[no-untyped-def]
