@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import io
 import json
 import os
@@ -20,9 +19,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,10 +28,11 @@ import torch
 from srcjit.diagnostics import UserError
 from srcjit.observe import View, difference, layout
 from srcjit.options import STAGES, forced
-from srcjit.script import ScriptFailed
+from srcjit.script import ScriptFailed, compile_script
 
 if TYPE_CHECKING:
     from srcjit.cli import Request
+    from srcjit.dispatch import Dispatcher
 
 EAGER = "eager"
 MAX_CALLS = 500
@@ -53,6 +52,7 @@ def compare_stages(request: Request) -> Iterator[tuple[str, bool]]:
         UserError: Nothing was jitted, or the request is wrong.
         ScriptFailed: The script itself raises, with eager PyTorch.
     """
+    compile_script(request.path)
     expected = _run_stage(request, EAGER)
     if expected.get("error"):
         raise UserError(expected["error"])
@@ -160,63 +160,34 @@ def _environment() -> dict[str, str]:
 
 
 class _Recorder:
-    """Wraps what `jit` returns, so that each call from outside is taken down."""
+    """A tap on all dispatch stubs that takes down each call from outside.
 
-    def __init__(self, eager: bool) -> None:
-        self.eager = eager
+    Attributes:
+        listening: False inside a call, and when enough has been recorded.
+        calls: What has been recorded.
+    """
+
+    def __init__(self) -> None:
+        self.listening = True
         self.calls: list[Call] = []
-        self.depth = 0
 
-    @contextlib.contextmanager
-    def installed(self) -> Iterator[None]:
-        """Replaces the one function through which everything is jitted."""
-        from srcjit.jit import jit
-
-        module = sys.modules[jit.__module__]
-        original: Callable[..., Any] = module._jit
-
-        def recorded(fn: Any, options: Any, disable: bool = False) -> Any:
-            if not isinstance(fn, FunctionType) or disable:
-                return original(fn, options, disable)
-            return self.wrap(fn, fn if self.eager else original(fn, options))
-
-        module._jit = recorded  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            module._jit = original  # type: ignore[attr-defined]
-
-    def wrap(self, function: FunctionType, jitted: Any) -> Any:
-        """Returns `jitted` with its outermost calls recorded."""
-
-        @functools.wraps(jitted)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.depth or len(self.calls) >= MAX_CALLS:
-                return jitted(*args, **kwargs)
-            return self.record(function, jitted, args, kwargs)
-
-        return call
-
-    def record(
-        self, function: FunctionType, jitted: Any, args: Any, kwargs: dict[str, Any]
-    ) -> Any:
+    def call(self, dispatcher: Dispatcher, /, *args: Any, **kwargs: Any) -> Any:
         """Makes one call and takes down what can be observed of it."""
         result, error, printed = None, "", io.StringIO()
-        self.depth += 1
+        self.listening = False
         try:
             with contextlib.redirect_stdout(printed):
-                result = jitted(*args, **kwargs)
+                result = dispatcher.stub(*args, **kwargs)
             return result
         except Exception as problem:
             error = f"{type(problem).__name__}: {problem}"
             raise
         finally:
-            self.depth -= 1
             view = View()
             structure = view.of([result, args, kwargs])
             self.calls.append(
                 {
-                    "name": function.__qualname__,
+                    "name": dispatcher.function.__qualname__,
                     "structure": structure,
                     "numbers": view.numbers,
                     "tensors": [t.detach().clone() for t in view.tensors],
@@ -226,6 +197,7 @@ class _Recorder:
                     "exception": error,
                 }
             )
+            self.listening = len(self.calls) < MAX_CALLS
             sys.stdout.write(printed.getvalue())
 
 
@@ -233,17 +205,20 @@ def _record(task: dict[str, Any]) -> None:
     """Runs the script in this process and saves its calls."""
     import numpy as np
 
+    from srcjit import control
     from srcjit.cli import Request, perform
     from srcjit.explain import recording
 
     request, stage = Request(**task["request"]), task["stage"]
-    recorder = _Recorder(stage == EAGER)
+    recorder = control.tap = _Recorder()
+    if stage == EAGER:
+        control.set_stance("force_eager")
     found: dict[str, Any] = {"calls": recorder.calls}
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
     options = {} if stage == EAGER else {"stage": stage}
-    with forced(**options), recorder.installed(), recording() as records:
+    with forced(**options), recording() as records:
         try:
             perform(request, lambda: bool(recorder.calls))
         except UserError as error:

@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import FunctionType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 import torch
 
@@ -195,6 +195,23 @@ Event = Literal["specialized", "recompiles", "stopped"]
 
 observers: list[Callable[[Event, Dispatcher, Any], None]] = []
 """Called at each event in any dispatcher (`explain`, `emit` and `bisect` listen)."""
+
+
+class Tap(Protocol):
+    """Sees the calls of jitted functions, arguments and results (`bisect` has one).
+
+    Attributes:
+        listening: Whether the next call is to go through `call`.
+    """
+
+    listening: bool
+
+    def call(self, dispatcher: Dispatcher, /, *args: Any, **kwargs: Any) -> Any:
+        """Calls `dispatcher.stub` with these arguments, not listening meanwhile."""
+
+
+tap: Tap | None = None
+"""Put into every stub that is written while it is set."""
 
 
 def notify(event: Event, dispatcher: Dispatcher, detail: Any) -> None:

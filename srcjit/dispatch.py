@@ -303,6 +303,12 @@ class Dispatcher:
             self._globals[default] = self._defaults[name]
             lines.append(f"    if {name} is {default}:")
             lines.append(f"        {name} = {names('native')}.{place}")
+        if control.tap is not None:
+            tap, dispatcher = names("tap"), names("dispatcher")
+            self._globals |= {tap: control.tap, dispatcher: self}
+            call = ", ".join(filter(None, (dispatcher, signature.call)))
+            lines.append(f"    if {tap}.listening:")
+            lines.append(f"        return {tap}.call({call})")
         flat = ", ".join(signature.parameters)
         for number, specialization in (
             self._numbered.items() if not control.eager() else ()

@@ -8,6 +8,7 @@ compiles. What is kept holds none of the user's closure cells.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 MOST = 64
 """Specializations kept for one code object; the oldest go first."""
 
+_bypassed = False
 _lock = threading.Lock()
 _table: dict[int, tuple[weakref.ref[CodeType], dict[Any, list[Specialization]]]] = {}
 # NOTE: by identity; code objects compare by value and leave the file out.
@@ -30,7 +32,7 @@ _table: dict[int, tuple[weakref.ref[CodeType], dict[Any, list[Specialization]]]]
 
 def share(function: FunctionType, made: Specialization) -> None:
     """Keeps a new specialization of `function` for functions with the same code."""
-    if not made.portable:
+    if not made.portable or _bypassed:
         return
     empty = {name: CellType() for name in function.__code__.co_freevars}
     with _lock:
@@ -43,12 +45,25 @@ def find(
     function: FunctionType, options: Options, values: tuple[Any, ...]
 ) -> Specialization | None:
     """Returns a specialization for `function` whose guards hold for `values`."""
+    if _bypassed:
+        return None
     cells = closure_cells(function)
     for made in _kept(function, options):
         bound = made.with_cells(cells)
         if bound.guard(*values):
             return bound
     return None
+
+
+@contextlib.contextmanager
+def bypassed() -> Iterator[None]:
+    """Neither finds nor keeps anything inside the block: all is compiled anew."""
+    global _bypassed
+    before, _bypassed = _bypassed, True
+    try:
+        yield
+    finally:
+        _bypassed = before
 
 
 def clear() -> None:

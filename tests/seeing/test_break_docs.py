@@ -11,6 +11,7 @@ import pytest
 import srcjit
 from srcjit.diagnostics import CODES
 from srcjit.explain import recording
+from srcjit.options import forced
 
 TEXT = (Path(__file__).parents[2] / "docs" / "breaks.md").read_text(encoding="utf-8")
 EXAMPLES = {
@@ -29,7 +30,7 @@ def test_example(code, tmp_path, monkeypatch, caplog):
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = importlib.util.module_from_spec(spec)
     srcjit.reset()
-    with recording() as records:
+    with forced(stage="specialize"), recording() as records:
         spec.loader.exec_module(module)
     found = {d.code for record in records.records for d in record.breaks}
     # What `jit` refuses has no dispatcher, and only a warning tells of it.

@@ -116,7 +116,8 @@ def test_emit_stage(script, stage):
     result = run("emit", script, "--fn", "wave", "--stage", stage)
     assert result.exit_code == 0
     ast.parse(result.stdout)
-    assert ("torch.sin" in result.stdout) == (stage in ("source", "specialize"))
+    code = "".join(line.split("#")[0] for line in result.stdout.splitlines())
+    assert ("torch.sin(" in code) == (stage in ("source", "specialize"))
 
 
 def test_emit_triton_needs_no_gpu(script):
@@ -293,7 +294,7 @@ def test_bad_arguments(script):
 def test_nothing_jitted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("plain.py").write_text("x = 1\n")
-    for command in ("emit", "explain", "bisect"):
+    for command in ("emit", "explain"):
         assert "no jitted function was called" in refused(command, "plain.py")
 
 

@@ -7,6 +7,7 @@ import torch
 
 import srcjit
 from srcjit.explain import continuations, recording
+from srcjit.options import forced
 from tests.programs import breaks, example, specialize
 
 COUNTS = {
@@ -22,6 +23,13 @@ COUNTS = {
     "scaled": (specialize.scaled, (torch.ones(4), 0.5), 1, 0),
     "poly": (specialize.poly, (torch.ones(4), [1.0, 2.0]), 1, 0),
 }
+
+
+@pytest.fixture(autouse=True)
+def torch_operations():
+    """Where a program splits does not depend on the stage; this one compiles fast."""
+    with forced(stage="specialize"):
+        yield
 
 
 @pytest.mark.parametrize("name", COUNTS)
