@@ -119,6 +119,8 @@ def fuse(
         if group.frame.full == 0:
             empty.extend(m for m in writes if group.members[m] == "inner")
             writes = [m for m in writes if group.members[m] == "outer"]
+        if not writes:
+            continue
         stored.extend(writes)
         kernel, nodes = _KernelMaker(group, grouped, comments or {}, keep_fp32).make()
         name = namer(prefix + _kernel_name(nodes, words or {}))
