@@ -108,6 +108,9 @@ def load_module(
         **(bindings or {}),
     }
     exec(compile(tree, str(path), "exec"), namespace)
+    # Classes and kernels have taken their module's name; there is none to import, though,
+    # and TorchDynamo imports what a frame's globals claim to be.
+    del namespace["__name__"]
     reachable = {name: namespace[name] for name in segments} | dict(names or {})
     if emitted_lines:
         lines = None
@@ -138,7 +141,6 @@ def load_module(
         "user_globals": function.__globals__,
         "cells": cells,
     }
-    del guard_globals["__name__"]  # there is no such module to import
     check = opaque(FunctionType(namespace[guard].__code__, guard_globals, guard))
     return Loaded(check, run, namespace, path)
 

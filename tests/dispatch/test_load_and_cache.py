@@ -46,7 +46,7 @@ def guard(x, by):
 
 
 def segment_0(x):
-    return x + __name__.count("emitted")
+    return x + __file__.count(".py")
 
 
 def user(x, by):
