@@ -10,6 +10,7 @@
 #pragma once
 
 #define INLINE static inline __attribute__((always_inline))
+#define INLINE_MEMBER inline __attribute__((always_inline))
 
 // a * b + c rounded once; used only where the text says so (-ffp-contract=off).
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
@@ -24,8 +25,6 @@ INLINE int bits_of(float x) { int n; __builtin_memcpy(&n, &x, 4); return n; }
 INLINE float float_of(int n) { float x; __builtin_memcpy(&x, &n, 4); return x; }
 INLINE long bits_of(double x) { long n; __builtin_memcpy(&n, &x, 8); return n; }
 INLINE double double_of(long n) { double x; __builtin_memcpy(&x, &n, 8); return x; }
-
-INLINE float power_of_two(int n) { return float_of((n + 127) << 23); }
 
 #define INFINITY_F __builtin_inff()
 #define NAN_F __builtin_nanf("")
@@ -52,40 +51,47 @@ INLINE double rsqrt(double x) { return 1.0 / sqrt(x); }
 
 // ── exponentials ───────────────────────────────────────────────────────────────────────────
 
-// x = n ln 2 + r, r = high + low, |r| <= ln 2 / 2; `high` is exact.
-struct ExpReduced { float high, low, r; int n; };
+// x = n ln 2 + r, r = high + low, |r| <= ln 2 / 2; `high` is exact. The low bits of `shifted`
+// are n + bias: moved to the place of the exponent, they make 2^n (bias 127).
+struct ExpReduced { float shifted, high, low, r; };
 
-INLINE ExpReduced reduce_exp(float x) {
-    float shifted = fused(x, 1.44269504f, ROUNDER);
-    float n = shifted - ROUNDER;
+INLINE ExpReduced reduce_exp(float x, float bias) {
+    float shifted = fused(x, 1.44269504f, ROUNDER + bias);
+    float n = shifted - (ROUNDER + bias);
     float high = fused(n, -0.693145752f, x), low = n * -1.42860677e-6f;
-    return {high, low, high + low, bits_of(shifted) - bits_of(ROUNDER)};
+    return {shifted, high, low, high + low};
 }
 
-// 2^n p, right also where 2^n itself is no normal float.
-INLINE float scale(float p, int n) {
-    int half = n >> 1;
-    return p * power_of_two(half) * power_of_two(n - half);
+// 2^n p for bias 254: in two steps, right also where 2^n itself is no normal float.
+INLINE float scale(float p, float shifted) {
+    int half = bits_of(shifted) >> 1, rest = bits_of(shifted) - half;
+    return p * float_of(half << 23) * float_of(rest << 23);
+}
+
+INLINE float exp_of_reduced(ExpReduced e) {
+    float s = e.r * e.r;
+    float p = fused(fused(0.00138389017f, e.r, 0.00836919248f), e.r, 0.0416681021f);
+    p = fused(p, s, fused(0.166665167f, e.r, 0.49999994f));
+    return 1.0f + (e.high + fused(s, p, e.low));
 }
 
 INLINE float exp(float x) {
     float c = x > 89.0f ? 89.0f : x;
     c = c < -104.0f ? -104.0f : c;
-    ExpReduced e = reduce_exp(c);
-    float p = 0.00138389017f;
-    p = fused(p, e.r, 0.00836919248f);
-    p = fused(p, e.r, 0.0416681021f);
-    p = fused(p, e.r, 0.166665167f);
-    p = fused(p, e.r, 0.49999994f);
-    p = 1.0f + (e.high + fused(e.r * e.r, p, e.low));
-    return scale(p, e.n);
+    ExpReduced e = reduce_exp(c, 254.0f);
+    return scale(exp_of_reduced(e), e.shifted);
+}
+
+INLINE float exp_in_range(float x) {             // -87 < x < 87
+    ExpReduced e = reduce_exp(x, 127.0f);
+    return exp_of_reduced(e) * float_of(bits_of(e.shifted) << 23);
 }
 
 INLINE float exp2(float x) {
     float c = x > 129.0f ? 129.0f : x;
     c = c < -151.0f ? -151.0f : c;
-    float shifted = c + ROUNDER;
-    float r = c - (shifted - ROUNDER);
+    float shifted = c + (ROUNDER + 254.0f);
+    float r = c - (shifted - (ROUNDER + 254.0f));
     float p = 1.46560433e-05f;
     p = fused(p, r, 0.000154274472f);
     p = fused(p, r, 0.0013338147f);
@@ -94,23 +100,20 @@ INLINE float exp2(float x) {
     p = fused(p, r, 0.240226507f);
     p = fused(p, r, 0.693147182f);
     p = fused(p, r, 1.0f);
-    return scale(p, bits_of(shifted) - bits_of(ROUNDER));
+    return scale(p, shifted);
 }
 
 INLINE float expm1(float x) {
     float c = x > 89.0f ? 89.0f : x;
     c = c < -18.0f ? -18.0f : c;
-    ExpReduced e = reduce_exp(c);
-    float p = 0.000150459528f;
-    p = fused(p, e.r, 0.00139305426f);
-    p = fused(p, e.r, 0.00834150985f);
-    p = fused(p, e.r, 0.0416665114f);
-    p = fused(p, e.r, 0.166666359f);
-    p = fused(p, e.r, 0.5f);
-    p = e.high + fused(e.r * e.r, p, e.low);     // e^r - 1
-    float half = power_of_two(e.n - 1);          // 2^n may overflow, 2^(n-1) does not
+    ExpReduced e = reduce_exp(c, 126.0f);
+    float s = e.r * e.r;
+    float p = fused(fused(0.000150459528f, e.r, 0.00139305426f), e.r, 0.00834150985f);
+    p = fused(fused(p, e.r, 0.0416665114f), s, fused(0.166666359f, e.r, 0.5f));
+    p = e.high + fused(s, p, e.low);             // e^r - 1
+    float half = float_of(bits_of(e.shifted) << 23);   // 2^n may overflow, 2^(n-1) does not
     float y = 2.0f * fused(half, p, half - 0.5f);
-    return copysign(e.n == 0 ? p : y, x);
+    return copysign(e.shifted == ROUNDER + 126.0f ? p : y, x);
 }
 
 INLINE float sigmoid(float x) {
@@ -127,7 +130,7 @@ INLINE float tanh(float x) {
     p = fused(p, s, -0.333332807f);
     float near = fused(a * s, p, a);
     float c = a > 10.0f ? 10.0f : a;             // 1 from here on
-    float far = 1.0f - 2.0f / (exp(c + c) + 1.0f);
+    float far = 1.0f - 2.0f / (exp_in_range(c + c) + 1.0f);
     return copysign(a < 0.625f ? near : far, x);
 }
 
@@ -438,7 +441,7 @@ INLINE float erf(float x) {
     q = fused(q, c, -0.633543432f);
     q = fused(q, c, -1.12943411f);
     q = fused(q, c, 0.000160398704f);
-    float far = 1.0f - exp(q);
+    float far = 1.0f - exp_in_range(q);
     return copysign(a < 0.921875f ? near : far, x);
 }
 
