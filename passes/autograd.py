@@ -232,6 +232,14 @@ def _forward_lines(
     ctx: str,
 ) -> list[str]:
     lines = [f"{_targets(names)} = {forward_name}({', '.join(parameters)})"]
+    # A result that is a view here would not let the program write to it later.
+    lines += [
+        f"{name} = {name}.detach()"
+        for name, result in zip(
+            names[: backward.outputs], forward.results, strict=False
+        )
+        if _is_tensor(result) and is_view(result)
+    ]
     tensors, numbers = [], []
     for save, value in zip(backward.saved, backward.graph.inputs, strict=False):
         source = parameters if isinstance(save, SavedInput) else names
@@ -246,14 +254,7 @@ def _forward_lines(
     if fixed:
         lines.append(f"{ctx}.mark_non_differentiable({', '.join(fixed)})")
     lines.append(f"{ctx}.set_materialize_grads(False)")
-    # A result that is a view here would not let the program write to it later.
-    plain = [
-        f"{name}.detach()" if _is_tensor(result) and is_view(result) else name
-        for name, result in zip(
-            names[: backward.outputs], forward.results, strict=False
-        )
-    ]
-    lines.append(f"return {_targets(plain)}")
+    lines.append(f"return {_targets(names[: backward.outputs])}")
     return lines
 
 

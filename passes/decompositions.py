@@ -50,7 +50,7 @@ cudnn_batch_norm cudnn_batch_norm_backward _weight_norm_interface
 """.split()
 
 LOSSES = """
-nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward
+nll_loss_forward nll_loss2d_forward
 mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
 binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
 soft_margin_loss soft_margin_loss_backward
@@ -69,7 +69,7 @@ select_backward slice_backward diagonal_backward unfold_backward
 
 ARITHMETIC = """
 addcmul addcdiv lerp.Scalar lerp.Tensor rsub.Scalar rsub.Tensor logsumexp linalg_vector_norm
-stack masked_fill.Scalar masked_fill.Tensor tril triu unbind.int split.Tensor
+stack tril triu unbind.int split.Tensor
 nan_to_num count_nonzero xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other
 std.correction std_mean.correction frac sinc aminmax _unsafe_index.Tensor repeat
 logaddexp logaddexp2 _reshape_alias lift_fresh detach _unsafe_view
@@ -120,6 +120,50 @@ def _copy(
     if source.shape != target.shape:
         source = aten.expand.default(source, target.shape)
     return source
+
+
+@_rule(aten.nll_loss2d_backward.default)
+@_rule(aten.nll_loss_backward.default)
+def _nll_loss_backward(
+    grad: torch.Tensor,
+    x: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: int,
+    ignore_index: int,
+    total_weight: torch.Tensor,
+) -> torch.Tensor:
+    """Compares each class with the target, which fuses (PyTorch's rule scatters)."""
+    dim = 0 if x.dim() == 1 else 1
+    along = [-1 if d == dim else 1 for d in range(x.dim())]
+    classes = aten.arange.default(x.shape[dim], dtype=target.dtype, device=x.device)
+    wanted = target.unsqueeze(dim)
+    hit = (classes.view(along) == wanted) & (wanted != ignore_index)
+    if reduction == _MEAN:
+        grad = grad / total_weight
+    elif reduction == _NONE:
+        grad = grad.unsqueeze(dim)
+    if weight is not None:
+        grad = grad * weight.view(along)
+    zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
+    return aten.where.self(hit, -grad, zero)
+
+
+_NONE, _MEAN = 0, 1
+"""Numbers of `reduction=` in ATen."""
+
+
+@_rule(aten.masked_fill.Scalar)
+def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> torch.Tensor:
+    filling = aten.full.default([], value, dtype=x.dtype, device=x.device)
+    return aten.where.self(mask, filling, x)
+
+
+@_rule(aten.masked_fill.Tensor)
+def _masked_fill_by(
+    x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor
+) -> torch.Tensor:
+    return aten.where.self(mask, aten._to_copy.default(value, dtype=x.dtype), x)
 
 
 @_rule(aten.elu_backward.default)

@@ -28,6 +28,8 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .views import size_key
+
 aten = torch.ops.aten
 
 NUMBER_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -57,6 +59,8 @@ class Recorder(TorchDispatchMode):
         graph: The graph that grows.
         constants: Tensors with known values that traced code made, by `get_attr` target.
         here: Name of the torch-level node that runs now; goes to `node.meta["segment_node"]`.
+        writing: That node is a write in place: what an op gives then has the strides of
+            what is written to, which are not always those of the op's own result.
     """
 
     def __init__(
@@ -66,6 +70,7 @@ class Recorder(TorchDispatchMode):
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.here: str | None = None
+        self.writing = False
         self._mode = mode
         self._decompositions = decompositions
         # The tensors are kept, so that no id is used twice.
@@ -163,6 +168,8 @@ class Recorder(TorchDispatchMode):
         """Gives what a decomposition made the strides that `func` itself would give."""
         if func in _SAME_VALUE or _all_contiguous((args, kwargs, result)):
             return result
+        if self.writing and has_in_place_form(func):
+            return self.restrided(result, args[0].stride())
         with self.paused():
             expected = func(*args, **kwargs)
         if isinstance(result, torch.Tensor):
@@ -177,12 +184,14 @@ class Recorder(TorchDispatchMode):
 
         NOTE: strides of dimensions of size 1 address nothing and are not compared.
         """
+        if len(stride) != value.dim():
+            return value
         meant = [
-            (have, want)
+            (size_key(have), size_key(want))
             for size, have, want in zip(
                 value.size(), value.stride(), stride, strict=True
             )
-            if size != 1
+            if size_key(size) != 1
         ]
         if all(have == want for have, want in meant) or value.numel() == 0:
             return value
@@ -204,6 +213,8 @@ class Recorder(TorchDispatchMode):
         node.meta["val"] = result
         node.meta["segment_node"] = self.here
         self._bind_result(result, node)
+        if self.writing and has_in_place_form(func):
+            return self.restrided(result, args[0].stride())
         return result
 
     def _bind_result(self, result: Any, node: fx.Node) -> None:
@@ -361,6 +372,13 @@ def _is_composite(func: Any) -> bool:
             func.name(), torch._C.DispatchKey.CompositeImplicitAutograd
         )
     )
+
+
+@functools.cache
+def has_in_place_form(func: Any) -> bool:
+    """True for an op such as `aten.mul.Tensor`, beside which there is `aten.mul_.Tensor`."""
+    packet = getattr(aten, func._schema.name.split("::")[1] + "_", None)
+    return packet is not None and func._overloadname in packet.overloads()
 
 
 @contextmanager

@@ -25,17 +25,8 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from .plans import (
-    Constant,
-    Mutation,
-    OutputPlan,
-    SameAsInput,
-    SameAsOutput,
-    Value,
-    View,
-    ViewOfInput,
-    ViewOfOutput,
-)
+from .output_plans import Planner, storage_key
+from .plans import Mutation, OutputPlan
 from .program import Segment
 from .record import (
     NUMBER_TYPES,
@@ -45,7 +36,6 @@ from .record import (
     no_functionalization,
     unwrap,
 )
-from .views import chain, evaluate, strided_facts
 
 aten = torch.ops.aten
 
@@ -121,8 +111,9 @@ class _Tracing:
         self.inputs: list[Any] = []
         self.versions: list[tuple[torch.Tensor, int]] = []
         self.uncounted: dict[int, int] = {}
-        self.results: list[Any] = []
-        """Functional tensors and numbers behind `traced.results`."""
+        self.planner = Planner(
+            self.recorder, self.inputs, self.values, segment.grad_enabled
+        )
 
     # -- the run -------------------------------------------------------------------------
 
@@ -146,12 +137,13 @@ class _Tracing:
             if _global_state() != state:
                 raise CannotRecord("it leaves grad mode or autocast changed")
             try:
+                output = next(iter(reversed(segment.graph_module.graph.nodes)))
+                self.traced.outputs = self.planner.plan(output)
                 self._find_mutations()
-                self._plan_outputs()
             except RuntimeError as error:
                 # Such as: a view that autograd no longer lets anyone use.
                 raise CannotRecord(f"an output raises: {_one_line(error)}") from error
-            self.traced.results = [self._result_node(r) for r in self.results]
+            self.traced.results = [self._result_node(r) for r in self.planner.results]
             self._differentiate()
         return self.traced
 
@@ -227,13 +219,18 @@ class _Tracing:
         ):
             # PyTorch's functionalization adds such writes up.
             raise CannotRecord("it writes to an expanded tensor")
-        layouts = _layouts((*args, kwargs.get("out")))
+        written = (
+            _writes(node) or kwargs.get("inplace") or kwargs.get("out") is not None
+        )
+        layouts = _layouts((*args, kwargs.get("out"))) if written else []
+        self.recorder.writing = bool(written)
         if node.op == "call_function":
             result = node.target(*args, **kwargs)
         elif node.op == "call_method":
             result = getattr(args[0], node.target)(*args[1:], **kwargs)
         else:
             raise CannotRecord(f"a node of kind {node.op}")
+        self.recorder.writing = False
         if node.target not in NEW_VIEW_IN_PLACE:
             self._keep_layouts(layouts)
         return result
@@ -243,9 +240,9 @@ class _Tracing:
     ) -> None:
         """Undoes that a write, as a value, has other strides than what it is written to."""
         for tensor, stride in layouts:
+            value = unwrap(tensor)
             if tensor.stride() == stride:
                 continue
-            value = unwrap(tensor)
             with no_functionalization():
                 value = self.recorder.restrided(value, stride)
             torch._functionalize_replace(tensor, value)
@@ -263,13 +260,13 @@ class _Tracing:
             raise CannotRecord("a value that a gradient needs is modified in place")
         return tensor
 
-    # -- effects and outputs -------------------------------------------------------------
+    # -- effects and results -------------------------------------------------------------
 
     def _find_mutations(self) -> None:
         memory: dict[int, int] = {}
         for value in self.segment.inputs:
             if isinstance(value, torch.Tensor):
-                key = _storage(value)
+                key = storage_key(value)
                 memory[key] = memory.get(key, 0) + 1
         for position, (original, value) in enumerate(
             zip(self.segment.inputs, self.inputs, strict=True)
@@ -282,7 +279,7 @@ class _Tracing:
                 raise CannotRecord("an input's size or memory is changed")
             if not torch._functionalize_has_data_mutation(value):
                 continue
-            if memory[_storage(original)] > 1:
+            if memory[storage_key(original)] > 1:
                 raise CannotRecord(
                     "it writes to an input that shares memory with another"
                 )
@@ -290,99 +287,9 @@ class _Tracing:
                 raise CannotRecord("it writes to an input that requires grad")
             self.traced.mutated.add(self.traced.placeholders[position])
             counted = value._version - self.uncounted.get(position, 0)
-            self.traced.mutations.append(Mutation(position, -1, counted > 0))
-
-    def _plan_outputs(self) -> None:
-        output = next(iter(reversed(self.segment.graph_module.graph.nodes)))
-        wanted = output.args[0]
-        nodes = list(wanted) if isinstance(wanted, (tuple, list)) else [wanted]
-        values = [self.values[n] if isinstance(n, fx.Node) else n for n in nodes]
-        bases = self._bases(values)
-        seen: dict[int, int] = {}
-        for position, (node, value) in enumerate(zip(nodes, values, strict=True)):
-            self.traced.outputs.append(self._plan(node, value, seen, bases))
-            if isinstance(value, torch.Tensor):
-                seen.setdefault(id(value), position)
-        self.traced.mutations = [
-            Mutation(m.input, self._result(self.inputs[m.input]), m.counted)
-            for m in self.traced.mutations
-        ]
-
-    def _plan(
-        self, node: Any, value: Any, seen: dict[int, int], bases: dict[int, Any]
-    ) -> OutputPlan:
-        if isinstance(value, NUMBER_TYPES):
-            return Value(self._result(value))
-        if not isinstance(value, torch.Tensor):
-            if isinstance(value, (tuple, list, dict)):
-                raise CannotRecord("an output is a collection")
-            return Constant(value)
-        for position, given in enumerate(self.inputs):
-            if given is value:
-                return SameAsInput(position)
-        if id(value) in seen:
-            return SameAsOutput(seen[id(value)])
-        if not torch._is_functional_tensor(value):
-            raise CannotRecord("an output was made outside of the recorded calls")
-        for position, given in enumerate(self.inputs):
-            if isinstance(given, torch.Tensor) and _storage(given) == _storage(value):
-                return ViewOfInput(position, self._view(node, value, given))
-        base = bases.get(_storage(value), value)
-        if base is value:
-            return Value(self._result(value))
-        return ViewOfOutput(self._result(base), self._view(node, value, base))
-
-    def _bases(self, values: list[Any]) -> dict[int, Any]:
-        """For each storage that outputs show in part or together, the tensor that owns it."""
-        groups: dict[int, list[torch.Tensor]] = {}
-        for value in values:
-            if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
-                group = groups.setdefault(_storage(value), [])
-                if not any(value is known for known in group):
-                    group.append(value)
-        bases: dict[int, Any] = {}
-        for storage, group in groups.items():
-            first = group[0]
-            if len(group) == 1 and not (first.requires_grad and first._is_view()):
-                continue
-            owners = [g for g in group if not g._is_view()]
-            owners.sort(key=lambda g: not g.requires_grad)
-            base = owners[0] if owners else first._base
-            if base is None:
-                raise CannotRecord("outputs share memory that no tensor owns")
-            bases[storage] = base
-        return bases
-
-    def _view(self, node: fx.Node, value: torch.Tensor, base: torch.Tensor) -> View:
-        shown, owner = unwrap(value), unwrap(base)
-        offset = shown.storage_offset() - owner.storage_offset()
-        size, stride = tuple(shown.size()), tuple(shown.stride())
-        detached = (
-            self.segment.grad_enabled and base.requires_grad and value.grad_fn is None
-        )
-        found = chain(node, lambda n: self.values[n] is base)
-        if found is not None:
-            expression, detaches = found
-            with no_functionalization(), self.recorder.paused():
-                made = evaluate(expression, owner)
-            if strided_facts(made) == strided_facts(shown):
-                return View(size, stride, offset, expression, detached and not detaches)
-        same = shown.dtype is owner.dtype and shown.is_conj() == owner.is_conj()
-        if not same or shown.is_neg() != owner.is_neg():
-            raise CannotRecord("an output shows memory as another dtype")
-        expression = None
-        if all(isinstance(n, int) for n in (*size, *stride, offset)):
-            where = "{base}.storage_offset()" + (f" + {offset}" if offset else "")
-            expression = f"torch.as_strided({{base}}, {size}, {stride}, {where})"
-        return View(size, stride, offset, expression, detached)
-
-    def _result(self, value: Any) -> int:
-        """Returns the index of `value` among the results, adding it if it is new."""
-        for position, known in enumerate(self.results):
-            if known is value:
-                return position
-        self.results.append(value)
-        return len(self.results) - 1
+            self.traced.mutations.append(
+                Mutation(position, self.planner.result(value), counted > 0)
+            )
 
     def _result_node(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -401,13 +308,13 @@ class _Tracing:
         ]
         ends = [
             position
-            for position, value in enumerate(self.results)
+            for position, value in enumerate(self.planner.results)
             if isinstance(value, torch.Tensor) and value.requires_grad
         ]
         if not ends or not self.segment.grad_enabled:
             self.traced.no_grad = bool(wanted) and self.segment.grad_enabled
             return
-        if not wanted or any(self.results[p].grad_fn is None for p in ends):
+        if not wanted or any(self.planner.results[p].grad_fn is None for p in ends):
             raise CannotRecord("it makes a leaf that requires grad")
         tangents = []
         for position in ends:
@@ -417,7 +324,7 @@ class _Tracing:
         with torch._C._DisableAutocast():
             try:
                 gradients = torch.autograd.grad(
-                    [self.results[p] for p in ends],
+                    [self.planner.results[p] for p in ends],
                     [self.inputs[p] for p in wanted],
                     tangents,
                     allow_unused=True,
@@ -443,7 +350,7 @@ class _Tracing:
                     self.traced.saved_by_eager.add(node)
 
     def _tangent(self, position: int) -> torch.Tensor:
-        like = unwrap(self.results[position])
+        like = unwrap(self.planner.results[position])
         with no_functionalization(), self.recorder.paused():
             tangent = torch.empty_strided(
                 like.size(), like.stride(), dtype=like.dtype, device=like.device
@@ -500,10 +407,6 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
     return any(
         n > 1 and s == 0 for n, s in zip(tensor.size(), tensor.stride(), strict=True)
     )
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def _global_state() -> tuple[Any, ...]:

@@ -132,13 +132,18 @@ def _index(value: Any) -> str | None:
     return None
 
 
+def size_key(size: Any) -> Any:
+    """Returns what two equal sizes have in common, without a guard: int or expression."""
+    return size if isinstance(size, int) else size.node.expr
+
+
 def strided_facts(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Returns dtype, size, strides, offset: what makes one view of a storage."""
+    """Returns dtype, size, strides, offset: what makes one view of a storage (hashable)."""
     return (
         tensor.dtype,
-        tuple(tensor.size()),
-        tuple(tensor.stride()),
-        tensor.storage_offset(),
+        tuple(map(size_key, tensor.size())),
+        tuple(map(size_key, tensor.stride())),
+        size_key(tensor.storage_offset()),
         tensor.is_conj(),
         tensor.is_neg(),
     )

@@ -215,7 +215,7 @@ def random_program(seed: int, length: int = 30, *, grad: bool, writes: bool) -> 
         pool.append(result)
     count = choose.randint(1, 5)
     later = range(len(inputs), len(pool))
-    outputs = tuple(choose.sample(later, count)) + (len(pool) - 1,)
+    outputs = (*tuple(choose.sample(later, count)), len(pool) - 1)
     return Program(tuple(steps), outputs, tuple(inputs))
 
 
