@@ -7,6 +7,7 @@ keeps what they made, so that `explain`, `emit` and `bisect` can look at it late
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -277,13 +278,21 @@ def _with_marks(hints: Hints, arguments: Mapping[str, Any]) -> Hints:
 
 @contextlib.contextmanager
 def _nothing_changed() -> Iterator[None]:
-    """Keeps the compiler from moving the program's random number generators."""
+    """Keeps compiling from showing: random number generators stay where they are.
+
+    Fake tensors log what they cannot run before they raise; Python will run it and raise
+    what the user is to see.
+    """
+    fakes = logging.getLogger("torch._subclasses.fake_tensor")
+    silent = fakes.disabled
+    fakes.disabled = True
     python = random.getstate()
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
+        fakes.disabled = silent
         random.setstate(python)
         torch.set_rng_state(cpu)
         if cuda:

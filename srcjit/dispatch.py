@@ -129,6 +129,8 @@ class Dispatcher:
             found = self._existing(values)
             if found is not None:
                 return found
+            if self.disabled:  # by another thread, meanwhile
+                return self.function
             if self.specializations and not self._may_recompile(values):
                 return self.function
             made = None

@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import threading
+import time
 import weakref
 
 import pytest
@@ -249,6 +250,31 @@ def test_threads_compile_each_specialization_once(front_end: FrontEnd):
         thread.join(60)
     assert not wrong
     assert len(front_end.compiled) == 20
+
+
+def test_threads_hear_of_one_fault_once(front_end: FrontEnd, warnings):
+    front_end.before = lambda: time.sleep(0.05)
+    front_end.fault = RuntimeError("inside")
+    add = srcjit.jit(lambda x: x + 1)
+    results = []
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(add(n))) for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(results) == list(range(1, 9))
+    assert len(warnings) == 1
+
+
+def test_compiling_prints_nothing(front_end: FrontEnd, caplog):
+    def fail():
+        logging.getLogger("torch._subclasses.fake_tensor").error("failed while")
+
+    front_end.before = fail
+    assert srcjit.jit(lambda x: x + 1)(1) == 2
+    assert not caplog.records
 
 
 def test_no_lock_is_held_while_user_code_runs(front_end: FrontEnd):
