@@ -23,6 +23,7 @@ becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -149,14 +150,16 @@ def map_indices(kernel: Kernel, table: Mapping[Expr, Expr]) -> Kernel:
 
 
 def merge_axes(kernel: Kernel) -> Kernel:
-    """Drops axes of size 1 and merges neighbours that every index walks through as one."""
+    """Drops axes of size 1, orders the rest, merges neighbours that are walked through as one."""
     ones = {a.symbol: sympy.Integer(0) for a in _axes(kernel) if a.size == 1}
     if ones:
         kernel = map_indices(kernel, {e: e.xreplace(ones) for e in indices(kernel)})
-    kernel = replace(
-        kernel,
-        outer=tuple(a for a in kernel.outer if a.size != 1),
-        inner=tuple(a for a in kernel.inner if a.size != 1) or kernel.inner[:1],
+    kernel = order_axes(
+        replace(
+            kernel,
+            outer=tuple(a for a in kernel.outer if a.size != 1),
+            inner=tuple(a for a in kernel.inner if a.size != 1) or kernel.inner[:1],
+        )
     )
     for which in ("outer", "inner"):
         position = 0
@@ -169,6 +172,45 @@ def merge_axes(kernel: Kernel) -> Kernel:
             new = (*axes[:position], axis, *axes[position + 2 :])
             kernel = replace(kernel, **{which: new})
     return kernel
+
+
+def order_axes(kernel: Kernel) -> Kernel:
+    """Sorts axes so that the largest access walks through memory in order.
+
+    The order of outer axes is free, and so is that of inner axes unless a position among
+    them is asked for (argmax).
+    """
+    accesses = [(v.buffer, v.index) for v in kernel.values if isinstance(v, Load)]
+    stores = [(s.buffer, sympy.sympify(s.index)) for s in kernel.body if isinstance(s, Store)]
+    # Pointwise kernels are arranged for what they write, reductions for what they read.
+    accesses = accesses + stores if kernel.inner else stores + accesses
+
+    def covered(access: tuple[Any, Expr]) -> float:
+        index = access[1]
+        used = [a for a in _axes(kernel) if stride(index, a) != 0]
+        return math.prod(_guess(a.size) for a in used)
+
+    accesses.sort(key=covered, reverse=True)
+    keys = {
+        axis.symbol: tuple(-_guess(stride(index, axis)) for _, index in accesses)
+        for axis in _axes(kernel)
+    }
+    free = not any(isinstance(s, Reduce) and s.kind.startswith("arg") for s in kernel.body)
+    return replace(
+        kernel,
+        outer=tuple(sorted(kernel.outer, key=lambda a: keys[a.symbol])),
+        inner=tuple(sorted(kernel.inner, key=lambda a: keys[a.symbol]))
+        if free
+        else kernel.inner,
+    )
+
+
+def _guess(expr: Expr) -> float:
+    """A number to compare sizes and strides by: symbols count as a thousand."""
+    value = sympy.sympify(expr).xreplace(
+        {s: sympy.Integer(1024) for s in expr.free_symbols}
+    )
+    return float(value) if value.is_number else 1.0
 
 
 def _axes(kernel: Kernel) -> tuple[Axis, ...]:
@@ -252,7 +294,9 @@ def _pointwise(kernel: Kernel) -> Schedule:
         ]
         if across:
             row = max(across, key=lambda a: unit[a])
-            return _transposing(axes, row, column)
+            plan = _transposing(axes, row, column)
+            # A tile of a few elements is no gain over a flat walk, which fills its programs.
+            return plan if plan.groups[-1].block * plan.groups[-2].block >= 256 else _flat(axes)
         width = static(column.size)
         block = _column_block(width)
         if width is None or -(-width // block) * block <= 1.25 * width:

@@ -67,6 +67,9 @@ from .print_triton_schedule import (
 )
 from .print_triton_values import identity
 
+PROGRAMS = 4 * MULTIPROCESSORS
+"""As many as hide the latency of memory with the few warps that each has."""
+
 SHORTEST_PART = 4096
 """Elements of a row (256 of a column) below which a part is not worth a program."""
 
@@ -92,7 +95,7 @@ def _parts(kernel: Kernel) -> int:
         programs, shortest = -(-points // 64), 256
     else:
         programs, shortest = points, SHORTEST_PART
-    wanted = 2 * MULTIPROCESSORS // programs
+    wanted = PROGRAMS // programs
     return max(1, min(power_of_two(wanted), length // shortest)) if wanted > 1 else 1
 
 
@@ -166,8 +169,10 @@ class _Splitter:
     def _flat_outer(self) -> Expr:
         return flatten(self.outer_index, self.outer_sizes) if self.outer_sizes else sympy.Integer(0)
 
-    def _flat_part(self) -> Expr:
-        return sympy.expand(self._flat_outer() * self.parts + self.part.symbol)
+    def _flat_part(self, part: Expr | None = None) -> Expr:
+        """Where the result of a part stands: all points of one part side by side."""
+        points = Group(self.kernel.outer, 1).size
+        return sympy.expand((part or self.part.symbol) * points + self._flat_outer())
 
     def _with_results(self, value: Value, known: frozenset[str] = frozenset()) -> Value:
         """Replaces results of earlier kernels by loads of them."""
@@ -185,7 +190,7 @@ class _Splitter:
         for reduce in reduces:
             value = self._with_results(reduce.value)
             body += self._part_of(replace(reduce, value=value))
-        kernel = self._kernel((*self.kernel.outer, self.part), (self.position,), tuple(body))
+        kernel = self._kernel((self.part, *self.kernel.outer), (self.position,), tuple(body))
         table = {e: sympy.expand(e.xreplace(self.place)) for e in indices(kernel)}
         kernel = map_indices(kernel, table)
         if self.parts * self.chunk != self.length:
@@ -244,7 +249,7 @@ class _Splitter:
             best = replace(reduce, value=Load(values, self._flat_part()))
             body.append(best)
             chosen = symbol(f"{reduce.name}_part")
-            index = sympy.expand(self._flat_outer() * self.parts + chosen)
+            index = self._flat_part(chosen)
             results[reduce.name] = Load(parts, index, None, ((chosen, best.ref),))
         for name, result in results.items():
             if self._is_needed_later(name, level, last):

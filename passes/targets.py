@@ -91,5 +91,6 @@ def _triton(kernels: Sequence[Kernel], symbols: dict[Any, str]) -> Printed:
 
 
 def _commented(lines: tuple[str, ...], comment: str) -> tuple[str, ...]:
-    last = lines[-1] if "  # " in lines[-1] else f"{lines[-1]}  # {comment}"
+    commented = not comment or any("  # " in line for line in lines)
+    last = lines[-1] if commented else f"{lines[-1]}  # {comment}"
     return (*lines[:-1], last)
