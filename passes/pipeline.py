@@ -26,7 +26,7 @@ from srcjit.source import FunctionSource
 from .evaluate.breaks import Respecialize
 from .evaluate.evaluator import Evaluator
 from .evaluate.frames import Scope
-from .evaluate.functions import check_inlinable, new_frame
+from .evaluate.functions import check_inlinable, compiler_names, new_frame
 from .evaluate.sources import Argument, Cell
 from .program import Hints, Specialized
 from .scopes import local_names, parameter_names, reads
@@ -77,7 +77,13 @@ def _evaluate(
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
     taken |= {"user_globals", "cells", "guard", "torch", source.name}
     ev = Evaluator(function, source, options, dynamic, taken)
-    scope = Scope(function.__globals__, None, cells, {n: Cell(n) for n in cells}, own=True)
+    scope = Scope(
+        function.__globals__,
+        None,
+        cells,
+        {n: Cell(n) for n in cells},
+        compiler_names=compiler_names(function, source),
+    )
     frame = new_frame(source, scope)
     for name, value in arguments.items():
         frame.env[name] = ev.lazy(value, Argument(name))

@@ -165,7 +165,12 @@ class SegmentBuilder:
         """
         fake_args = [self.fake(a) for a in args]
         fake_kwargs = {k: self.fake(v) for k, v in kwargs.items()}
-        result = self._run(kind, target, fake_args, fake_kwargs)
+        try:
+            result = self._run(kind, target, fake_args, fake_kwargs)
+        except Break as stop:
+            if stop.diagnostic.code == "SJ020":
+                stop.needs_known = _first_scalar([*args, *kwargs.values()])
+            raise
         if result is None or (not _has_tensor(result) and is_constant(result)):
             if result is None and kind == "call_function":
                 raise Break(
@@ -175,7 +180,18 @@ class SegmentBuilder:
                 self.evaluator.use_deep(value)
             return constant(result)
         if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise Break("SJ020", "a size that depends on a run-time number")
+            raise Break(
+                "SJ020",
+                "a result depends on a run-time number",
+                needs_known=_first_scalar([*args, *kwargs.values()]),
+            )
+        if _has_symbolic_size(result):
+            # NOTE: sizes are static for now; a size that depends on a number fixes the number.
+            raise Break(
+                "SJ020",
+                "a size depends on a run-time number",
+                needs_known=_first_scalar([*args, *kwargs.values()]),
+            )
         known = {id(v.fake): v for v in _tensors([*args, *kwargs.values()], self.evaluator)}
         node_args = tuple(self.operand(a) for a in args)
         node_kwargs = {k: self.operand(v) for k, v in kwargs.items()}
@@ -288,6 +304,25 @@ class SegmentBuilder:
     def _position(self, node: torch.fx.Node) -> int:
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         return placeholders.index(node)
+
+
+def _has_symbolic_size(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return any(isinstance(s, torch.SymInt) for s in (*result.shape, *result.stride()))
+    if isinstance(result, (tuple, list)):
+        return any(_has_symbolic_size(item) for item in result)
+    return False
+
+
+def _first_scalar(values: list[Value]) -> Scalar | None:
+    for value in values:
+        if isinstance(value, Scalar):
+            return value
+        if isinstance(value, (TupleValue, ListValue)) and value.items:
+            found = _first_scalar(list(value.items))
+            if found is not None:
+                return found
+    return None
 
 
 def _eager_class(result: torch.Tensor) -> type:

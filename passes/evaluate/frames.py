@@ -49,8 +49,8 @@ class Scope:
     cells: dict[str, Any]
     cell_sources: dict[str, Source]
     frozen: bool = False
-    own: bool = False
-    """Whether this is the scope of the function being specialized."""
+    compiler_names: frozenset[str] = frozenset()
+    """Cells that hold objects of the compiler; nothing else can change them."""
 
 
 @dataclass(eq=False)

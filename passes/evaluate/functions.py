@@ -13,14 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from srcjit.diagnostics import GraphBreak
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
-from ..scopes import captured, declared, local_names, parameter_names, reads, rename
+from ..scopes import (
+    captured,
+    declared,
+    local_names,
+    parameter_names,
+    reads,
+    rebound_after_capture,
+    rename,
+)
 from .binding import Signature, bind
 from .breaks import Break
 from .frames import Block, Frame, Scope
 from .frozen import is_frozen
-from .suites import body_of
+from .suites import body_of, expanded
 from .sources import Attribute, Bound, Contents, Item, Source
 from .values import FunctionValue, Known, TensorValue, Value, constant
 
@@ -61,7 +70,7 @@ def frame_of_known(
         raise Break("SJ010", f"`{obj.__name__}` has no source: {error.reason}") from error
     check_inlinable(source)
     frozen = function.source is None and is_frozen(obj.__module__)
-    scope = _scope(ev, function, frozen)
+    scope = _scope(ev, function, source, frozen)
     frame = new_frame(source, scope)
     frame.env.update(bind(_signature(ev, function, source), args, kwargs))
     if not frozen:
@@ -92,7 +101,7 @@ def new_frame(source: FunctionSource, scope: Scope, parent: Frame | None = None)
         parent=parent,
         globals_declared=frozenset(globals_declared),
         nonlocals_declared=frozenset(nonlocals),
-        blocks=[Block(body_of(source.tree))],
+        blocks=[Block(body_of(expanded(source)))],
     )
 
 
@@ -101,7 +110,12 @@ def _check_depth(ev: Evaluator, name: str) -> None:
         raise Break("SJ014", f"`{name}` is called at depth {DEPTH_LIMIT}")
 
 
-def _scope(ev: Evaluator, function: Known, frozen: bool) -> Scope:
+def compiler_names(function: FunctionType, source: FunctionSource) -> frozenset[str]:
+    """Free variables of a function that are not the user's."""
+    return frozenset(function.__code__.co_freevars) - set(source.freevars) - {"__class__"}
+
+
+def _scope(ev: Evaluator, function: Known, source: FunctionSource, frozen: bool) -> Scope:
     obj: FunctionType = function.obj
     own = obj.__globals__ is ev.function.__globals__
     base: Source | None = None
@@ -114,7 +128,8 @@ def _scope(ev: Evaluator, function: Known, frozen: bool) -> Scope:
         if root is None:
             root = Bound(ev.guards.bind(obj, obj.__name__)) if not frozen else Bound("frozen")
         sources[name] = Contents(root, index, name)
-    return Scope(obj.__globals__, base, cells, sources, frozen)
+    hidden = compiler_names(obj, source)
+    return Scope(obj.__globals__, base, cells, sources, frozen, hidden)
 
 
 def _guard_code(ev: Evaluator, function: Known) -> None:
@@ -281,6 +296,13 @@ def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
 
     ev = residual.ev
     source = nested_source(function)
+    rebound = rebound_after_capture(function.frame.source.tree) & set(free_names(function))
+    if rebound:
+        raise GraphBreak(
+            "SJ050",
+            f"`{sorted(rebound)[0]}` is bound again after `{source.name}` has captured it",
+            ev.origin_of(function.frame, function.node),
+        )
     name = residual.fresh(source.name)
     ev.journal.set_attr(function, "name", name)
     mapping = {source.name: name} if source.name in function.frame.locals else {}

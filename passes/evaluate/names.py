@@ -66,7 +66,7 @@ def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
         contents = cell.cell_contents  # type: ignore[attr-defined]
     except ValueError:
         raise Break("SJ030", f"free variable `{name}` is not bound here") from None
-    if frame.scope.frozen:
+    if frame.scope.frozen or name in frame.scope.compiler_names:
         return Known(contents, None)
     return ev.wrap(contents, source)
 

@@ -230,6 +230,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
             function,
             frame.origins,
             file=frame.source.file,
+            freevars=tuple(resuming.user_cells(frame)),
             class_name=frame.source.class_name,
         )
         ev.continuations.append(
@@ -237,9 +238,9 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
                 function.name.value,
                 source,
                 frame.scope.globals,
-                frame.scope.cells,
+                resuming.user_cells(frame),
                 kind="body",
-                names=resuming.helper_names(),
+                names=resuming.compiler_objects(frame),
             )
         )
     for name, helper in resuming.helper_names().items():

@@ -13,9 +13,12 @@ actually arrives, and can break again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+
+from srcjit.diagnostics import GraphBreak
 
 from ..outline import UNBOUND, Box
 from ..program import Continuation
@@ -24,13 +27,18 @@ from ..resume import make_resume, rest
 from ..scopes import captured, live_in, parameter_names
 from . import names
 from .frames import Frame
-from .values import ListValue, Unknown, Value
+from .values import IteratorValue, ListValue, TupleValue, Value
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
 
 ONCE = (None,)
 """What the loop `for _ in once` goes over: one iteration."""
+
+
+_UNROLLED_RESUMES = 4
+"""Iterations left after a break that a resume function unrolls; a longer rest of a loop
+arrives as an iterator and stays a loop, whose body is compiled once."""
 
 
 def helper_names() -> dict[str, Any]:
@@ -163,7 +171,7 @@ def _continuation(
     prefix: list[Any] = []
     params: list[str] = []
     args: list[str] = []
-    extra_names: dict[str, Any] = dict(helper_names())
+    extra_names: dict[str, Any] = compiler_objects(frame)
     if inner is not None:
         callee_name, callee_params, callee_args, callee = inner
         fresh = [ev.namer.fresh(p) for p in callee_params]
@@ -186,7 +194,7 @@ def _continuation(
                 unbound.add(name)
                 continue
         params.append(name)
-        args.append(_argument(ev, name, value))
+        args.append(_argument(ev, value))
     line = _line(frame, statements)
     label = f"resume_{line}" if inner is None or not kind else f"resume_{line}"
     if kind and frame is ev.frames[-1]:
@@ -194,6 +202,12 @@ def _continuation(
     if frame is not ev.frames[0]:
         label = f"{frame.source.name}_{label}"
     name = ev.namer.fresh(label)
+    if frame.nonlocals_declared and frame.parent is not None:
+        raise GraphBreak(
+            "SJ050",
+            f"`{frame.source.name}` binds variables of the function around it across a break",
+            ev.statement_origin(),
+        )
     source = make_resume(
         name,
         [*prefix, *statements],
@@ -203,18 +217,47 @@ def _continuation(
         file=frame.source.file,
         class_name=frame.source.class_name,
     )
+    source = replace(source, freevars=tuple(user_cells(frame)))
     continuation = Continuation(
-        name, source, frame.scope.globals, frame.scope.cells, names=extra_names
+        name, source, frame.scope.globals, user_cells(frame), names=extra_names
     )
     return name, params, args, continuation
 
 
-def _argument(ev: Evaluator, name: str, value: Value) -> str:
-    residual = ev.residual
+def compiler_objects(frame: Frame) -> dict[str, Any]:
+    """Objects of the compiler that text of this frame may name."""
+    scope = frame.scope
+    own = {n: scope.cells[n].cell_contents for n in scope.compiler_names}
+    return {**helper_names(), **own}
+
+
+def user_cells(frame: Frame) -> dict[str, Any]:
+    """The closure cells of a frame's function that are the user's."""
+    scope = frame.scope
+    return {n: cell for n, cell in scope.cells.items() if n not in scope.compiler_names}
+
+
+def _argument(ev: Evaluator, value: Value) -> str:
+    """The expression that hands a live value to a resume function."""
     value = ev.look(value)
-    if isinstance(value, Unknown) or not isinstance(value, ListValue):
-        return residual.reify(value)
-    return residual.hold(value, name)
+    if isinstance(value, IteratorValue) and not value.generator:
+        left = value.items
+        if isinstance(left, ListValue):
+            if _is_visible(ev, left):
+                return ev.residual.reify(value)
+            left = ev.list_items(left)
+        if len(left) - value.position > _UNROLLED_RESUMES:
+            return f"iter({ev.residual.reify(TupleValue(list(left[value.position :])))})"
+        # Nothing else can see this iterator or change what it goes over.
+        return ev.residual.reify(TupleValue(list(left[value.position :])))
+    return ev.residual.reify(value)
+
+
+def _is_visible(ev: Evaluator, value: ListValue) -> bool:
+    """Whether the program can still change a list that a loop goes over."""
+    if value.source is not None or value.name is not None:
+        return True
+    return any(held is value for frame in ev.frames for held in frame.env.values())
 
 
 def _position(names_in_order: list[str], name: str) -> int:

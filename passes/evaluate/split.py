@@ -19,6 +19,7 @@ import libcst as cst
 from srcjit.diagnostics import Diagnostic, GraphBreakError
 from srcjit.origin import Origin
 
+from ..comprehension_loops import as_loop
 from ..normalize import normalize
 from ..scopes import reads, writes
 from . import outlining, resuming, suites
@@ -60,8 +61,12 @@ def record(ev: Evaluator, stop: Break) -> None:
         GraphBreakError: Under `fullgraph=True`.
     """
     diagnostic = stop.diagnostic
+    if diagnostic.origin is None:
+        diagnostic = replace(diagnostic, origin=ev.statement_origin())
     if ev.options.fullgraph:
         raise GraphBreakError(diagnostic)
+    if stop.result is not None and diagnostic.code == "SJ020" and not ev.builder.operations:
+        return  # arithmetic on a run-time number, between segments: nothing is split
     same_place = (
         ev.breaks
         and not ev.builder.operations
@@ -83,12 +88,16 @@ def normal_form(ev: Evaluator, frame: Frame, statement: Any) -> list[Any]:
     """Returns the statement in A-normal form; the frame learns the new names."""
     made = normalize(statement, ev.namer, frame.origins, local=frame.locals)
     if len(made) > 1 or made[0] is not statement:
-        for one in made:
-            names = writes(one) - frame.locals
-            frame.locals.update(names)
-            if frame is ev.frames[0]:
-                ev.own_locals |= names
+        _learn_names(ev, frame, made)
     return made
+
+
+def _learn_names(ev: Evaluator, frame: Frame, statements: list[Any]) -> None:
+    """Makes the names that rewritten statements bind locals of the frame."""
+    names = writes(statements) - frame.locals
+    frame.locals.update(names)
+    if frame is ev.frames[0]:
+        ev.own_locals |= names
 
 
 def _push(frame: Frame, statements: list[Any]) -> None:
@@ -102,6 +111,11 @@ def _simple(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
     made = normal_form(ev, frame, statement)
     if len(made) > 1 or made[0] is not statement:
         _push(frame, made)
+        return
+    loop = as_loop(statement, ev.namer, frame.origins)
+    if loop is not None:
+        _learn_names(ev, frame, loop)
+        _push(frame, loop)
         return
     if stop.inlined:
         if _enter_callee(ev, frame, statement):
@@ -125,6 +139,8 @@ def _assertion(ev: Evaluator, frame: Frame, statement: Any) -> bool:
 
 
 def _note(ev: Evaluator) -> str:
+    if not ev.breaks:
+        return ""
     diagnostic = ev.breaks[-1]
     return f"graph break {diagnostic.code}, {diagnostic.message}"
 

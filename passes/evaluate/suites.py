@@ -1,15 +1,67 @@
-"""The statement lists of compound statements."""
+"""The statement lists of compound statements.
+
+    if x: a = 1; b = 2        is evaluated as       if x:
+                                                        a = 1
+                                                        b = 2
+"""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import libcst as cst
 
+from srcjit.origin import Origins
+from srcjit.source import FunctionSource
+
+_expanded: weakref.WeakKeyDictionary[FunctionSource, cst.FunctionDef] = (
+    weakref.WeakKeyDictionary()
+)
+# NOTE: one source must give the same nodes each time, since origins know them by identity.
+
+
+def expanded(source: FunctionSource) -> cst.FunctionDef:
+    """Returns the definition with one small statement a line and every suite indented."""
+    tree = _expanded.get(source)
+    if tree is None:
+        made = source.tree.visit(_Expand(source.origins))
+        assert isinstance(made, cst.FunctionDef)
+        tree = _expanded[source] = made
+    return tree
+
+
+class _Expand(cst.CSTTransformer):
+    def __init__(self, origins: Origins) -> None:
+        super().__init__()
+        self.origins = origins
+
+    def on_leave(self, original_node: Any, updated_node: Any) -> Any:
+        made = super().on_leave(original_node, updated_node)
+        if made is not original_node and isinstance(made, cst.CSTNode):
+            self.origins.inherit(made, original_node)
+        return made
+
+    def leave_SimpleStatementSuite(self, original_node: Any, updated_node: Any) -> Any:
+        return cst.IndentedBlock(self._lines(updated_node.body))
+
+    def leave_SimpleStatementLine(self, original_node: Any, updated_node: Any) -> Any:
+        if len(updated_node.body) == 1:
+            return updated_node
+        return cst.FlattenSentinel(self._lines(updated_node.body))
+
+    def _lines(self, body: Any) -> list[cst.SimpleStatementLine]:
+        lines = []
+        for small in body:
+            alone = small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
+            line = cst.SimpleStatementLine([alone])
+            for new in (alone, line):
+                self.origins.inherit(new, small)
+            lines.append(line)
+        return lines
+
 
 def body_of(node: Any) -> Any:
-    """The statements of a compound statement's suite, one small statement each."""
+    """The statements of a compound statement's suite."""
     body = node.body
-    if isinstance(body, (cst.IndentedBlock, cst.SimpleStatementSuite)):
-        return body.body
-    return body
+    return body.body if isinstance(body, cst.IndentedBlock) else body
