@@ -136,7 +136,7 @@ def _rough(stride: Expr | None) -> float:
     assert stride is not None
     if stride.is_Integer:
         return float(stride)
-    return float(stride.xreplace({s: 4096 for s in stride.free_symbols}))
+    return float(stride.xreplace(dict.fromkeys(stride.free_symbols, 4096)))
 
 
 def _merge(kernel: Kernel, level: str) -> Kernel:

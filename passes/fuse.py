@@ -41,6 +41,7 @@ from .loops import (
     rebuild,
     walk,
 )
+from .spelling import spell_expr
 
 Comments = Mapping[fx.Node, str]
 """ATen node -> the user's line, such as `21: y = torch.sin(x) * 2`."""
@@ -137,7 +138,7 @@ def _renamed(kernel: Kernel, name: str) -> Kernel:
 def amount(number: sympy.Expr) -> str:
     """Bytes as a person says them: `4.0 kB`."""
     if not number.is_Integer:
-        return f"{number} B"
+        return f"{spell_expr(sympy.expand(number))} B"
     size = float(number)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

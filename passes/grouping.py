@@ -375,7 +375,7 @@ def _order(size: Expr) -> float:
     """A number to compare sizes by; a symbol counts as large."""
     if size.is_Integer:
         return float(size)
-    return float(size.xreplace({s: 4096 for s in size.free_symbols}))
+    return float(size.xreplace(dict.fromkeys(size.free_symbols, 4096)))
 
 
 def _smaller(first: Expr, second: Expr) -> bool:

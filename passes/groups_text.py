@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import sympy
+import torch
 from torch import fx
 
 from .definitions import Definition, Number
@@ -48,7 +49,7 @@ class _Flat:
             return self.constants.name(self.graph.constants[str(node.target)])
         if node.op == "call_function":
             value = node.meta.get("val")
-            if type(value).__name__ == "SymInt":
+            if isinstance(value, torch.SymInt):
                 return f"({spell_expr(as_expr(value), self.symbols)})"
         return node.name
 
@@ -77,10 +78,7 @@ def flat_lines(
     flat = _Flat(graph, symbols, constants)
     lines, said = [], ""
     for node in graph.graph_module.graph.nodes:
-        if (
-            node.op != "call_function"
-            or type(node.meta.get("val")).__name__ == "SymInt"
-        ):
+        if node.op != "call_function" or isinstance(node.meta.get("val"), torch.SymInt):
             continue
         line = f"{node.name} = {flat.call(node)}"
         comment = comments.get(node, "")
@@ -140,7 +138,8 @@ class _Groups:
                 line, said = f"{line}  # {comment}", comment
             body.append(line)
         names = ", ".join(n.name for n in outputs)
-        parameters = ", ".join(n.name for n in inputs)
+        sizes = [s for s in self._sizes_of(needed) if s not in {n.name for n in inputs}]
+        parameters = ", ".join([*(n.name for n in inputs), *sizes])
         lines = [f"def {name}({parameters}):", *body, f"return {names}"]
         self.functions.append("\n    ".join(lines))
         self.lines.append(f"{names} = {name}({parameters})")
@@ -165,37 +164,30 @@ class _Groups:
                 continue
             value = self.values.get(node)
             if isinstance(value, Number) and value.expr is not None:
-                names = {str(s) for s in value.expr.free_symbols}
-                inputs.update(
-                    p for p in self.graph.placeholders if self._names(p) & names
-                )
                 continue
             if node in self.ready:
                 inputs.add(node)
                 continue
             needed.add(node)
             stack.extend(node.all_input_nodes)
-            inputs.update(self._sizes_of(node))
         order = [*self.values]
         return [n for n in order if n in needed], [n for n in order if n in inputs]
 
-    def _names(self, placeholder: fx.Node) -> set[str]:
-        value = self.values[placeholder]
-        if isinstance(value, Number) and value.expr is not None:
-            return {str(s) for s in value.expr.free_symbols}
-        return set()
-
-    def _sizes_of(self, node: fx.Node) -> list[fx.Node]:
-        """Placeholders of the symbols that stand in a call's arguments."""
-        names: set[str] = set()
+    def _sizes_of(self, nodes: list[fx.Node]) -> list[str]:
+        """Names of the sizes that the texts of calls mention."""
+        found: set[Any] = set()
 
         def visit(argument: Any) -> Any:
-            if type(argument).__name__ == "SymInt":
-                names.update(str(s) for s in as_expr(argument).free_symbols)
+            value = self.values.get(argument) if isinstance(argument, fx.Node) else None
+            if isinstance(argument, torch.SymInt):
+                found.update(as_expr(argument).free_symbols)
+            elif isinstance(value, Number) and value.expr is not None:
+                found.update(value.expr.free_symbols)
             return argument
 
-        fx.node.map_aggregate((node.args, dict(node.kwargs)), visit)
-        return [p for p in self.graph.placeholders if self._names(p) & names]
+        for node in nodes:
+            fx.node.map_aggregate((node.args, dict(node.kwargs)), visit)
+        return sorted(self.flat.symbols.get(s, str(s)) for s in found)
 
 
 def group_functions(

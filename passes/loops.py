@@ -167,7 +167,7 @@ class Load(Value):
             computed at run time, each known to be in range. Empty for almost every load.
     """
 
-    __slots__ = ("buffer", "index", "mask", "indirect")
+    __slots__ = ("buffer", "index", "indirect", "mask")
     fields = ("buffer", "index", "mask", "indirect")
     buffer: Buffer
     index: Expr
@@ -235,7 +235,7 @@ class Ref(Value):
 class Op(Value):
     """A primitive of `PRIMITIVES` applied to values. Make it with `op`, which checks."""
 
-    __slots__ = ("name", "args")
+    __slots__ = ("args", "name")
     fields = ("name", "args", "dtype")
     name: str
     args: tuple[Value, ...]

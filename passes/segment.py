@@ -24,8 +24,8 @@ from srcjit.options import Options
 from srcjit.origin import Origin
 
 from . import autograd
-from .fuse import Call, Schedule, fuse
 from .functional import Functional, functionalize
+from .fuse import Call, Schedule, fuse
 from .groups_text import flat_lines, group_functions
 from .host import Constants, Finish, Host, simple_return, size_symbols
 from .lower import lower

@@ -85,7 +85,13 @@ def _spell(e: Any, symbols: Mapping[sympy.Symbol, str], level: int) -> str:
     if e.is_Integer:
         return str(int(e)) if int(e) >= 0 or level == 0 else f"({int(e)})"
     if e.is_Add:
-        text, mine = " + ".join(_spell(a, symbols, 1) for a in e.args), 1
+        # Constants last, as a person writes them: s0 - 1.
+        terms = sorted(e.args, key=lambda a: (bool(a.is_number), bool(a.as_coeff_Mul()[0] < 0)))
+        text, mine = _spell(terms[0], symbols, 1), 1
+        for term in terms[1:]:
+            minus = bool(term.as_coeff_Mul()[0] < 0)
+            sign = "-" if minus else "+"
+            text += f" {sign} {_spell(-term if minus else term, symbols, 1)}"
     elif e.is_Mul:
         text, mine = "*".join(_spell(a, symbols, 2) for a in e.args), 2
     elif isinstance(e, FloorDiv | Mod):

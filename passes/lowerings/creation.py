@@ -10,7 +10,7 @@ import torch
 from ..definitions import Definition, Read
 from ..indexing import ZERO, Index, as_expr
 from ..loops import Const, Expr, IndexValue, Value, cast, op
-from .builder import Builder, NoLoopForm, compute_dtype, constant, expression, number
+from .builder import Builder, NoLoopForm, compute_dtype, expression, number
 from .views import position, slice_start
 
 MAX_PIECES = 4

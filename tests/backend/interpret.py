@@ -106,7 +106,7 @@ class Interpreter:
             else:
                 self.store(statement, value)
 
-    def index(self, expr: Any, extra: Mapping[Any, Any] = {}) -> torch.Tensor:  # noqa: B006
+    def index(self, expr: Any, extra: Mapping[Any, Any] = {}) -> torch.Tensor:
         points = {**self.points, **extra}
 
         def visit(e: Any) -> Any:

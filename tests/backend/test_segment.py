@@ -245,7 +245,7 @@ def test_untraceable_segment_stays_torch_level() -> None:
 
     with torch.no_grad():
         segment = segment_of(lambda x: (x + 1,), randn(3))
-    segment.graph_module.graph.nodes  # noqa: B018
+    segment.graph_module.graph.nodes
     code = compile_segment(segment, Options(stage="emit"))
     assert load(code)(randn(3))
 
