@@ -220,6 +220,11 @@ def assemble(
     )
     for diagnostic in specialized.breaks:
         logger("breaks").info("%s", render(diagnostic))
+    # A kernel that does not compile has to fail here, while Python can still run it all.
+    for value in loaded.namespace.values():
+        wait = getattr(type(value), "wait_until_ready", None)
+        if wait is not None:
+            wait(value)
     logger("code").info("%s", text)
     logger("guards").info("%s", guard.function)
     return Specialization(

@@ -134,6 +134,15 @@ class CppKernels:
                 self._load()
         return self.__dict__[name]
 
+    def wait_until_ready(self) -> None:
+        """Waits until all kernels can be called.
+
+        Raises:
+            CppFault: If they cannot be built or loaded.
+        """
+        for name in self._signatures:
+            getattr(self, name)
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self._signatures]
 

@@ -21,7 +21,7 @@ def front_end(monkeypatch: pytest.MonkeyPatch) -> stand_in.FrontEnd:
     pipeline = ModuleType("srcjit.passes.pipeline")
     pipeline.specialize = made.specialize
     emit = ModuleType("srcjit.passes.emit")
-    emit.emit_module = stand_in.emit_module
+    emit.emit_module = made.emit_module
     monkeypatch.setitem(sys.modules, pipeline.__name__, pipeline)
     monkeypatch.setitem(sys.modules, emit.__name__, emit)
     return made

@@ -76,6 +76,7 @@ def specialized_of(
 
 
 def emit_module(
+    definitions: str,
     specialized: Specialized,
     codes: tuple[SegmentCode, ...],
     guard: GuardText,
@@ -83,12 +84,15 @@ def emit_module(
 ) -> str:
     parts = ["\n".join(guard.imports), guard.text]
     parts += [code.definitions + code.function for code in codes]
-    parts.append(specialized.residual.text)
+    parts += [definitions, specialized.residual.text]
     return "\n\n\n".join(parts)
 
 
 class FrontEnd:
-    """Counts what it compiles; `fault` is raised instead, `before` runs first."""
+    """Counts what it compiles; `fault` is raised instead, `before` runs first.
+
+    Guards in `extra` and text in `definitions` are added to each module.
+    """
 
     def __init__(self) -> None:
         self.compiled: list[str] = []
@@ -96,6 +100,10 @@ class FrontEnd:
         self.fault: BaseException | None = None
         self.before: Callable[[], None] = lambda: None
         self.extra: tuple[Guard | TensorGuard, ...] = ()
+        self.definitions = ""
+
+    def emit_module(self, *args: Any) -> str:
+        return emit_module(self.definitions, *args)
 
     def specialize(
         self,

@@ -139,6 +139,18 @@ def test_a_fault_spares_what_is_compiled(front_end: FrontEnd, warnings):
     assert len(front_end.compiled) == len(warnings) == 1
 
 
+def test_a_kernel_that_does_not_compile_is_a_fault(front_end: FrontEnd, warnings):
+    front_end.definitions = """
+from srcjit.runtime import cpp_kernels
+
+segment_0_kernels = cpp_kernels('extern "C" void broken(float* y) { y[0] = missing; }')
+"""
+    add = srcjit.jit(lambda x: x + 1)
+    assert (add(1), add(2)) == (2, 3)
+    (warning,) = warnings
+    assert "the C++ compiler rejected a kernel" in warning and "missing" in warning
+
+
 def test_raise_setting_shows_the_fault(front_end: FrontEnd, monkeypatch):
     monkeypatch.setenv("SRCJIT_RAISE", "1")
     front_end.fault = RuntimeError("here")
