@@ -118,6 +118,8 @@ class Continuation:
     kind: str = "resume"
     names: Mapping[str, Any] = field(default_factory=dict)
     """Objects of the compiler that the text names."""
+    dynamic: frozenset[str] = frozenset()
+    """Parameters that are run-time numbers: not specialized on unless something needs them."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,8 @@ class Residual:
     text: str
     line_map: Mapping[int, Origin]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[int, str] = field(default_factory=dict)
+    """Line -> what the comment behind it says instead of the user's line."""
 
 
 @dataclass(frozen=True)

@@ -75,12 +75,14 @@ class Dispatcher:
         *,
         source: FunctionSource | None = None,
         stub: FunctionType | None = None,
+        hints: Hints | None = None,
     ) -> None:
         self.function = function
         self.options = options
         self.signature = Signature.of(function)
         self.disabled: str | None = None
-        self.hints = Hints()
+        self.first_hints = hints or Hints()
+        self.hints = self.first_hints
         self.lock = threading.RLock()
         self.stub_text = ""
         self._source = source
@@ -293,7 +295,7 @@ class Dispatcher:
         with self.lock:
             self._numbered.clear()
             self.disabled = None
-            self.hints = Hints()
+            self.hints = self.first_hints
             self.regenerate()
 
     def regenerate(self) -> None:
@@ -369,7 +371,10 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
         with lock:
             if not built:
                 function, source = write()
-                built.append(Dispatcher(function, options, source=source, stub=stub))
+                hints = Hints(changed=continuation.dynamic)
+                built.append(
+                    Dispatcher(function, options, source=source, stub=stub, hints=hints)
+                )
         return stub
 
     stub = FunctionType(

@@ -104,7 +104,10 @@ class Evaluator:
         self.finished = False
         self.memo: dict[Any, tuple[Value, Source]] = {}
         self.keep_alive: list[Any] = []
-        self.scalar_sources: dict[int, str] = {}
+        self.scalar_sources: dict[str, str] = {}
+        """Residual text of a dynamic number -> its source, as a guard spells it."""
+        self.needed: Scalar | None = None
+        """The run-time number for whose value the program is being split."""
         self.effects: list[Callable[[], None]] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}

@@ -27,7 +27,7 @@ from ..resume import make_resume, rest
 from ..scopes import captured, live_in, parameter_names
 from . import names
 from .frames import Frame
-from .values import IteratorValue, ListValue, TupleValue, Value
+from .values import IteratorValue, ListValue, Scalar, TupleValue, Value
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -167,6 +167,8 @@ def _continuation(
     kind: str,
 ) -> tuple[str, list[str], list[str], Continuation]:
     """The rest of one frame as a function; `inner` is the rest of what it called."""
+    from .split import mentions
+
     statements, iterators = rest_of(ev, frame)
     prefix: list[Any] = []
     params: list[str] = []
@@ -183,6 +185,9 @@ def _continuation(
     original = parameter_names(frame.source.tree.params)
     ordered = sorted(wanted, key=lambda n: (n not in original, _position(original, n), n))
     unbound = set()
+    dynamic: set[str] = set()
+    if inner is not None:
+        dynamic |= {p for p, q in zip(params, inner[1]) if q in inner[3].dynamic}
     for name in ordered:
         value = iterators.get(name)
         if value is None:
@@ -195,6 +200,10 @@ def _continuation(
                 continue
         params.append(name)
         args.append(_argument(ev, value))
+        if isinstance(value, Scalar) and not (
+            ev.needed is not None and mentions(ev.needed.text, value.text)
+        ):
+            dynamic.add(name)
     line = _line(frame, statements)
     label = f"resume_{line}" if inner is None or not kind else f"resume_{line}"
     if kind and frame is ev.frames[-1]:
@@ -219,7 +228,8 @@ def _continuation(
     )
     source = replace(source, freevars=tuple(user_cells(frame)))
     continuation = Continuation(
-        name, source, frame.scope.globals, user_cells(frame), names=extra_names
+        name, source, frame.scope.globals, user_cells(frame), names=extra_names,
+        dynamic=frozenset(dynamic),
     )
     return name, params, args, continuation
 

@@ -11,6 +11,7 @@ in the same residual program; hand the rest of the program to a resume function.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +39,7 @@ def handle(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
     """Goes on after `statement` broke; everything it did has been rolled back."""
     frame.blocks[-1].index += 1
     ev.journal.record(lambda: None)
-    if stop.needs_known is not None:
-        source = ev.scalar_sources.get(id(stop.needs_known))
-        if source is not None:
-            raise Respecialize(source)
+    _respecialize_if_needed(ev, stop)
     if isinstance(statement, cst.If):
         _if(ev, frame, statement, stop)
     elif isinstance(statement, (cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)):
@@ -52,6 +50,21 @@ def handle(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
         resuming.resume_here(ev)
     else:
         _simple(ev, frame, statement, stop)
+
+
+def _respecialize_if_needed(ev: Evaluator, stop: Break) -> None:
+    """A dynamic parameter whose value must be known: evaluation starts again with it known."""
+    needed = stop.needs_known
+    ev.needed = needed
+    if needed is not None:
+        for text, source in ev.scalar_sources.items():
+            if mentions(needed.text, text):
+                raise Respecialize(source)
+
+
+def mentions(text: str, part: str) -> bool:
+    """Whether the expression `text` uses the variable or path `part`."""
+    return re.search(rf"(?<![\w.]){re.escape(part)}(?![\w])", text) is not None
 
 
 def record(ev: Evaluator, stop: Break) -> None:
@@ -256,10 +269,7 @@ def handle_loop_head(ev: Evaluator, frame: Frame, block: Block, stop: Break) -> 
     """The next iteration of a loop that was being unrolled cannot be decided."""
     node = block.node
     frame.blocks.pop()
-    if stop.needs_known is not None:
-        source = ev.scalar_sources.get(id(stop.needs_known))
-        if source is not None:
-            raise Respecialize(source)
+    _respecialize_if_needed(ev, stop)
     origin = frame.origins.get(node) if node is not None else None
     located = stop if stop.diagnostic.origin is not None else _at(stop, origin)
     if isinstance(node, cst.While):
