@@ -1,0 +1,227 @@
+r"""The rest of a program, from some point on, as statements and as a function.
+
+Where evaluation stands is a stack of blocks. What is left of each, innermost first, is the rest
+of the program. For an unrolled loop that is the rest of this iteration and the iterations that
+are left:
+
+>>> loop = cst.parse_statement('''for i in xs:
+...     g(i)
+...     x = x + i
+... else:
+...     h(x)
+... ''')
+>>> after = Block([loop, cst.parse_statement("return x\n")], 1)
+>>> inside = Block(loop.body.body, 1, "for", loop, "remaining")
+>>> print(cst.Module(rest([after, inside], origins=Origins())).code, end="")
+x = x + i
+for i in remaining:
+    g(i)
+    x = x + i
+else:
+    h(x)
+return x
+
+If the rest of the iteration may `break` or `continue`, Python's own `for … else` says what that
+means:
+
+>>> loop = cst.parse_statement('''for i in xs:
+...     g(i)
+...     if x > i:
+...         break
+... ''')
+>>> inside = Block(loop.body.body, 1, "for", loop, "remaining")
+>>> print(cst.Module(rest([inside], origins=Origins())).code, end="")
+for _ in once:
+    if x > i:
+        break
+else:
+    for i in remaining:
+        g(i)
+        if x > i:
+            break
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from srcjit.origin import Origins
+from srcjit.passes.blocks import Statement, line, map_blocks, suite_of
+from srcjit.passes.clone import clone, clone_all
+from srcjit.passes.namer import Namer
+from srcjit.passes.scopes import ends, reads, writes
+from srcjit.source import FunctionSource
+
+ONCE = "once"
+"""Name of what has one item; whoever runs the text provides it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A list of statements, and how far it has been run.
+
+    Attributes:
+        statements: The statements.
+        index: The first one that has not been run.
+        kind: `body` (a function's body, an arm of an `if`), `for` or `while` (one iteration).
+        node: The loop, for `for` and `while`.
+        remaining: The variable that holds the items that are left, for `for`.
+    """
+
+    statements: Sequence[Any]
+    index: int = 0
+    kind: str = "body"
+    node: cst.For | cst.While | None = None
+    remaining: str | None = None
+
+
+def rest(
+    blocks: Sequence[Block], *, origins: Origins, namer: Namer | None = None
+) -> list[Statement]:
+    """Returns what is left to do.
+
+    Args:
+        blocks: Where the program stands: the function's body first, the innermost block last.
+        origins: Takes the origins of copies. What is left is copied, so that each rest may be
+            changed apart.
+        namer: Makes the variable of a loop over `once` where the program reads `_`.
+
+    Returns:
+        Statements of the function. They name `once`, and `remaining` of each block.
+    """
+    left: list[Statement] = []
+    for block in reversed(blocks):
+        here = [_as_line(s) for s in block.statements[block.index :]]
+        left += clone_all(here, origins)
+        if block.kind != "body":
+            left = _loop_rest(left, block, origins, namer)
+        if not ends(left) and not _jumps(left):
+            break  # nothing behind it is reached
+    return left
+
+
+def _as_line(statement: Any) -> Statement:
+    if isinstance(statement, cst.BaseSmallStatement):
+        return cst.SimpleStatementLine([statement])
+    return statement  # type: ignore[no-any-return]
+
+
+def _loop_rest(
+    left: list[Statement], block: Block, origins: Origins, namer: Namer | None
+) -> list[Statement]:
+    """Returns the rest of an iteration and the rest of its loop."""
+    last = _sole_jump(left)
+    if isinstance(last, cst.Break):
+        return left[:-1]
+    if isinstance(last, cst.Continue):
+        left = left[:-1]
+    if not _jumps(left) and not ends(left):
+        return left
+    loop: Any = block.node
+    if block.kind == "for":
+        assert block.remaining is not None
+        items = cst.Name(block.remaining)
+        again = loop.with_changes(iter=items, whitespace_after_in=cst.SimpleWhitespace(" "))
+        origins.inherit(items, loop.iter)
+    else:
+        again = loop.with_changes()
+    origins.inherit(again, loop)
+    again = clone(again, origins)
+    if not _jumps(left):
+        return [*left, again]
+    turn = "_"
+    if "_" in reads(left) | reads(loop) and namer is not None:
+        turn = namer.fresh("turn")
+    once = cst.For(cst.Name(turn), cst.Name(ONCE), suite_of(left), cst.Else(suite_of([again])))
+    origins.inherit(once, loop)
+    return [once]
+
+
+def _sole_jump(statements: Sequence[Statement]) -> cst.BaseSmallStatement | None:
+    """Returns the `break` or `continue` at the end, if it is the only one of its loop."""
+    if not statements or _jumps(statements[:-1]):
+        return None
+    last = statements[-1]
+    if not isinstance(last, cst.SimpleStatementLine) or len(last.body) != 1:
+        return None
+    jump = last.body[0]
+    return jump if isinstance(jump, cst.Break | cst.Continue) else None
+
+
+def _jumps(statements: Iterable[Statement]) -> bool:
+    """Tells whether there is a `break` or `continue` of the loop around `statements`."""
+    found = False
+
+    def look(block: list[Statement], where: str) -> list[Statement]:
+        nonlocal found
+        if where != "loop":
+            found = found or _jumps(block)
+        return block
+
+    for statement in statements:
+        if isinstance(statement, cst.SimpleStatementLine):
+            found = found or any(
+                isinstance(small, cst.Break | cst.Continue) for small in statement.body
+            )
+        else:
+            map_blocks(statement, look)
+    return found
+
+
+def make_resume(
+    name: str,
+    statements: Sequence[Statement],
+    params: Sequence[str],
+    unbound: Collection[str],
+    origins: Origins,
+    *,
+    file: str,
+    class_name: str | None = None,
+    freevars: tuple[str, ...] = (),
+    global_names: Collection[str] = (),
+    nonlocal_names: Collection[str] = (),
+) -> FunctionSource:
+    """Makes a function of the rest of a program.
+
+    Args:
+        name: The function's name.
+        statements: What it does.
+        params: The variables that it is given.
+        unbound: Local variables that are not bound at this point: reading one is an error, as
+            it is in the function that this is the rest of.
+        origins: Origins of the statements.
+        file: The user's file.
+        class_name: The class around the user's function.
+        freevars: Names in closure cells.
+        global_names: Names that the user's function declares global.
+        nonlocal_names: Names that the user's function declares nonlocal.
+    """
+    read, written = reads(list(statements)), writes(list(statements))
+    prologue: list[Statement] = []
+    for word, names in (("global", global_names), ("nonlocal", nonlocal_names)):
+        bound_here = sorted(set(names) & written)
+        if bound_here:
+            prologue.append(line(f"{word} {', '.join(bound_here)}"))
+    for variable in sorted(set(unbound) & (read - written)):
+        # Binding and deleting it makes it a local that is not bound.
+        prologue += [line(f"{variable} = None"), line(f"del {variable}")]
+    tree = function_of(name, params, [*prologue, *statements])
+    first = next((s for s in statements if origins.get(s) is not None), None)
+    if first is not None:
+        for made in (tree, *prologue):
+            origins.inherit(made, first)
+    return FunctionSource.from_tree(
+        name, tree, origins, file=file, freevars=freevars, class_name=class_name
+    )
+
+
+def function_of(
+    name: str, params: Sequence[str], statements: Iterable[Statement]
+) -> cst.FunctionDef:
+    """Returns the definition of a function of positional parameters."""
+    given = [cst.Param(cst.Name(parameter)) for parameter in params]
+    return cst.FunctionDef(cst.Name(name), cst.Parameters(given), suite_of(statements))
