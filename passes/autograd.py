@@ -38,6 +38,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .absent import emit_partial, indented, literal
 from .partition import is_view
 from .plans import (
     ATenGraph,
@@ -74,8 +75,8 @@ def emit_segment(functional: Functional, name: str, forward_name: str) -> str:
     names = result_names(forward, len(forward.results))
     lines = [f"def {name}({', '.join(parameters)}):"]
     call = f"{forward_name}({', '.join(parameters)})"
-    lines += _indented(_guarded_call(functional, names, call), 1)
-    lines += _indented(after_the_call(functional, parameters, names), 1)
+    lines += indented(_guarded_call(functional, names, call), 1)
+    lines += indented(after_the_call(functional, parameters, names), 1)
     return "\n".join(lines) + "\n"
 
 
@@ -110,11 +111,11 @@ def emit_autograd(
     ]
     saved = [n.name for n in backward.graph.placeholders[: len(backward.saved)]]
     text = [f"class {class_name}(torch.autograd.Function):"]
-    text += _indented(
+    text += indented(
         [
             "@staticmethod",
             f"def forward({', '.join([ctx, *parameters])}):",
-            *_indented(
+            *indented(
                 _forward_lines(backward, forward, forward_name, parameters, names, ctx),
                 1,
             ),
@@ -122,7 +123,7 @@ def emit_autograd(
             "@staticmethod",
             "@first_derivative",
             f"def backward({', '.join([ctx, *_tangent_parameters(backward, tangents)])}):",
-            *_indented(
+            *indented(
                 _backward_lines(backward, backward_name, saved, tangents, ctx), 1
             ),
         ],
@@ -137,8 +138,8 @@ def emit_autograd(
     plain = names[: backward.outputs]
     text += ["", "", f"def {name}({', '.join(parameters)}):"]
     call = f"{class_name}.apply({', '.join(parameters)})"
-    text += _indented(_guarded_call(functional, plain, call), 1)
-    text += _indented(after_the_call(functional, parameters, plain), 1)
+    text += indented(_guarded_call(functional, plain, call), 1)
+    text += indented(after_the_call(functional, parameters, plain), 1)
     return "\n".join(text) + "\n"
 
 
@@ -314,129 +315,6 @@ def _tangent_parameters(backward: Backward, tangents: Sequence[str]) -> list[str
     return [names.get(i, f"_{i}") for i in range(backward.outputs)]
 
 
-def emit_partial(graph: ATenGraph, name: str, tangents: Sequence[str]) -> list[str]:
-    """Returns a function like the backward graph that takes None for absent tangents.
-
-    A tangent is absent when the program did not use that output. Zeros in its place would
-    be wrong where a derivative is infinite (0 · inf is NaN), so what depends only on absent
-    tangents is absent as well. It is run call by call: this is the rare path.
-    """
-    nodes = list(graph.graph_module.graph.nodes)
-    parameters = [n.name for n in graph.placeholders]
-    absent = {n for n in nodes if n.op == "placeholder" and n.name in set(tangents)}
-    lines = []
-    for node in nodes:
-        if node.op == "get_attr":
-            constant = literal(graph.constants[str(node.target)])
-            lines.append(f"{node.name} = {constant}")
-        if node.op != "call_function":
-            continue
-        call = spell_call(node)
-        doubtful = [i for i in node.all_input_nodes if i in absent]
-        if not doubtful:
-            lines.append(f"{node.name} = {call}")
-            continue
-        absent.add(node)
-        lines += _absent_lines(node, call, doubtful)
-    returned = "".join(f"{r.name}, " for r in graph.results)
-    body = [*lines, f"return ({returned.strip()})"]
-    return [f"def {name}({', '.join(parameters)}):", *_indented(body, 1)]
-
-
-def _absent_lines(node: fx.Node, call: str, doubtful: list[fx.Node]) -> list[str]:
-    name = node.name
-    if len(doubtful) == 1:
-        return [f"{name} = None if {doubtful[0].name} is None else {call}"]
-    if node.target is torch.ops.aten.add.Tensor and _plain_sum(node):
-        a, b = (i.name for i in doubtful)
-        return [f"{name} = {a} if {b} is None else {b} if {a} is None else {call}"]
-    none = " and ".join(f"{d.name} is None" for d in doubtful)
-    lines = [f"if {none}:", f"    {name} = None", "else:"]
-    for operand in doubtful:
-        value = operand.meta["val"]
-        sizes = (
-            f"{tuple(value.size())}, dtype={value.dtype}, device={str(value.device)!r}"
-        )
-        lines.append(f"    if {operand.name} is None:")
-        lines.append(f"        {operand.name} = torch.zeros({sizes})")
-    return [*lines, f"    {name} = {call}"]
-
-
-def _plain_sum(node: fx.Node) -> bool:
-    if len(node.args) != 2 or node.kwargs:
-        return False
-    result = node.meta["val"]
-    return all(
-        isinstance(a, fx.Node)
-        and a.meta["val"].size() == result.size()
-        and a.meta["val"].dtype is result.dtype
-        for a in node.args
-    )
-
-
-def spell_call(node: fx.Node) -> str:
-    """Returns the Python text of a call node, `torch.ops.aten.mul.Tensor(x, 2)`."""
-    arguments = [literal(a) for a in node.args]
-    arguments += [f"{k}={literal(v)}" for k, v in node.kwargs.items()]
-    target: Any = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        function = f"torch.ops.{target.namespace}.{target._schema.name.split('::')[1]}"
-        return f"{function}.{target._overloadname}({', '.join(arguments)})"
-    if target.__name__ == "getitem":
-        return f"{arguments[0]}[{arguments[1]}]"
-    symbol = _SYMBOLS.get(target.__name__)
-    if symbol and len(arguments) == 2:
-        return f"({arguments[0]} {symbol} {arguments[1]})"
-    return f"{target.__name__}({', '.join(arguments)})"
-
-
-_SYMBOLS = {
-    "add": "+",
-    "sub": "-",
-    "mul": "*",
-    "pow": "**",
-    "floordiv": "//",
-    "truediv": "/",
-    "mod": "%",
-}
-
-
-def literal(value: Any) -> str:
-    """Returns Python text for a value in a graph or plan.
-
-    Raises:
-        TypeError: For an object that text cannot spell.
-    """
-    if isinstance(value, fx.Node):
-        return value.name
-    if value is None or value is Ellipsis or isinstance(value, (bool, int, str)):
-        return repr(value)
-    if isinstance(value, float):
-        finite = value == value and value not in (float("inf"), float("-inf"))
-        return repr(value) if finite else f"float({str(value)!r})"
-    if isinstance(value, complex):
-        return f"complex({value.real!r}, {value.imag!r})"
-    if isinstance(value, torch.device):
-        return f"torch.device({str(value)!r})"
-    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
-        return str(value)
-    if isinstance(value, slice):
-        return f"slice({literal(value.start)}, {literal(value.stop)}, {literal(value.step)})"
-    if isinstance(value, torch.Size):
-        return f"torch.Size({literal(tuple(value))})"
-    if isinstance(value, (list, tuple)):
-        inside = ", ".join(map(literal, value))
-        if isinstance(value, list):
-            return f"[{inside}]"
-        return f"({inside},)" if len(value) == 1 else f"({inside})"
-    if isinstance(value, torch.Tensor):
-        data = literal(value.tolist())
-        return (
-            f"torch.tensor({data}, dtype={value.dtype}, device={str(value.device)!r})"
-        )
-    raise TypeError(f"no text for {type(value).__name__}")
-
-
 def _forward(functional: Functional) -> ATenGraph:
     if functional.forward is None:
         raise ValueError(f"not functional: {functional.reason}")
@@ -457,7 +335,3 @@ def _unused(name: str, taken: Iterable[str]) -> str:
         number += 1
         candidate = f"{name}_{number}"
     return candidate
-
-
-def _indented(lines: Iterable[str], depth: int) -> list[str]:
-    return ["    " * depth + line if line else "" for line in lines]

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .absent import emit_partial
 from .decompositions import decompositions
 from .partition import base_of, find_cut, is_random, is_view
 from .plans import (
@@ -150,6 +151,8 @@ def _with_backward(traced: Traced) -> Functional:
     for gradient in gradients:
         order.setdefault(gradient, len(order))
     backward = _extract(traced.recorder, inputs, list(order), late)
+    if len(tangents) > 1:
+        _can_lack_tangents(backward, [n.name for n in inputs[len(cut.saved) :]])
     plain = range(len(traced.results))
     return Functional(
         forward,
@@ -172,6 +175,14 @@ def _with_backward(traced: Traced) -> Functional:
         ),
         autocast=traced.autocast,
     )
+
+
+def _can_lack_tangents(backward: ATenGraph, tangents: list[str]) -> None:
+    """Raises CannotRecord if no text can be made for tangents that are absent."""
+    try:
+        emit_partial(backward, "backward", tangents)
+    except TypeError as error:
+        raise CannotRecord(f"its gradient has {error}") from error
 
 
 def _must_stay(traced: Traced) -> set[fx.Node]:

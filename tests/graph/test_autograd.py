@@ -337,3 +337,22 @@ def test_random_order_with_gradients():
     assert not any(
         "bernoulli" in str(n.target) for n in nodes if n.op == "call_function"
     )
+
+
+def test_absent_tangents_with_infinite_derivatives():
+    def function(x, w):
+        root = torch.sqrt(x)
+        return (root * w, x * w, torch.cat([root, w]), (x + w).sum())
+
+    x, w = torch.zeros(4).requires_grad_(), make(4)
+    for chosen in ([1], [3], [1, 3], [1, 2], [0, 3]):
+        check(function, x, w, use=lambda o, c=chosen: [o[i] for i in c])
+
+
+def test_absent_text_says_when_it_cannot_be_written():
+    big = torch.arange(100.0)
+
+    def function(x):
+        return (x * torch.tensor(big.tolist()), x * 2)
+
+    assert functionalize(segment_of(function, (make(100),))).torch_level

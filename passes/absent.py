@@ -1,0 +1,164 @@
+"""Absent tangents: the backward graph as text that takes None for some of its tangents.
+
+Before (a line of the backward graph; `grad_y` and `grad_z` are tangents):
+
+    a = aten.mul.Tensor(grad_y, w)
+    d_x = aten.add.Tensor(a, grad_z)
+
+After:
+
+    a = None if grad_y is None else torch.ops.aten.mul.Tensor(grad_y, w)
+    d_x = a if grad_z is None else grad_z if a is None else torch.ops.aten.add.Tensor(…)
+
+A tangent is absent when the program did not use that output. Zeros in its place would be
+wrong where a derivative is infinite (0 · inf is NaN), and where eager leaves `.grad` None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from .plans import ATenGraph
+
+
+def emit_partial(graph: ATenGraph, name: str, tangents: Sequence[str]) -> list[str]:
+    """Returns a function like the backward graph that takes None for absent tangents.
+
+    A tangent is absent when the program did not use that output. Zeros in its place would
+    be wrong where a derivative is infinite (0 · inf is NaN), so what depends only on absent
+    tangents is absent as well. It is run call by call: this is the rare path.
+    """
+    nodes = list(graph.graph_module.graph.nodes)
+    parameters = [n.name for n in graph.placeholders]
+    absent = {n for n in nodes if n.op == "placeholder" and n.name in set(tangents)}
+    lines = []
+    for node in nodes:
+        if node.op == "get_attr":
+            constant = literal(graph.constants[str(node.target)])
+            lines.append(f"{node.name} = {constant}")
+        if node.op != "call_function":
+            continue
+        call = spell_call(node)
+        doubtful = [i for i in node.all_input_nodes if i in absent]
+        if not doubtful:
+            lines.append(f"{node.name} = {call}")
+            continue
+        absent.add(node)
+        lines += _absent_lines(node, call, doubtful)
+    returned = "".join(f"{r.name}, " for r in graph.results)
+    body = [*lines, f"return ({returned.strip()})"]
+    return [f"def {name}({', '.join(parameters)}):", *indented(body, 1)]
+
+
+def _absent_lines(node: fx.Node, call: str, doubtful: list[fx.Node]) -> list[str]:
+    name = node.name
+    if len(doubtful) == 1:
+        return [f"{name} = None if {doubtful[0].name} is None else {call}"]
+    if node.target is torch.ops.aten.add.Tensor and _plain_sum(node):
+        a, b = (i.name for i in doubtful)
+        return [f"{name} = {a} if {b} is None else {b} if {a} is None else {call}"]
+    none = " and ".join(f"{d.name} is None" for d in doubtful)
+    lines = [f"if {none}:", f"    {name} = None", "else:"]
+    filled = {d: f"{d.name}_or_0" for d in doubtful}
+    for operand, variable in filled.items():
+        value = operand.meta["val"]
+        size = literal(tuple(value.size()))
+        kind = f"dtype={value.dtype}, device={str(value.device)!r}"
+        zeros = f"torch.zeros({size}, {kind})"
+        lines.append(
+            f"    {variable} = {zeros} if {operand.name} is None else {operand.name}"
+        )
+    return [*lines, f"    {name} = {spell_call(node, filled)}"]
+
+
+_LARGEST_LITERAL = 64
+"""Elements of a constant tensor that is written out."""
+
+
+def _plain_sum(node: fx.Node) -> bool:
+    if len(node.args) != 2 or node.kwargs:
+        return False
+    result = node.meta["val"]
+    return all(
+        isinstance(a, fx.Node)
+        and a.meta["val"].size() == result.size()
+        and a.meta["val"].dtype is result.dtype
+        for a in node.args
+    )
+
+
+def spell_call(node: fx.Node, names: Mapping[fx.Node, str] | None = None) -> str:
+    """Returns the Python text of a call node, `torch.ops.aten.mul.Tensor(x, 2)`.
+
+    Args:
+        node: A `call_function` node.
+        names: Names for some of its operands; the nodes' own for the others.
+    """
+    arguments = [literal(a, names) for a in node.args]
+    arguments += [f"{k}={literal(v, names)}" for k, v in node.kwargs.items()]
+    target: Any = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        function = f"torch.ops.{target.namespace}.{target._schema.name.split('::')[1]}"
+        return f"{function}.{target._overloadname}({', '.join(arguments)})"
+    if target.__name__ == "getitem":
+        return f"{arguments[0]}[{arguments[1]}]"
+    symbol = _SYMBOLS.get(target.__name__)
+    if symbol and len(arguments) == 2:
+        return f"({arguments[0]} {symbol} {arguments[1]})"
+    return f"{target.__name__}({', '.join(arguments)})"
+
+
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "pow": "**",
+    "floordiv": "//",
+    "truediv": "/",
+    "mod": "%",
+}
+
+
+def literal(value: Any, names: Mapping[fx.Node, str] | None = None) -> str:
+    """Returns Python text for a value in a graph or plan (`names`: see `spell_call`).
+
+    Raises:
+        TypeError: For an object that text cannot spell.
+    """
+    if isinstance(value, fx.Node):
+        return (names or {}).get(value, value.name)
+    if value is None or value is Ellipsis or isinstance(value, (bool, int, str)):
+        return repr(value)
+    if isinstance(value, float):
+        finite = value == value and value not in (float("inf"), float("-inf"))
+        return repr(value) if finite else f"float({str(value)!r})"
+    if isinstance(value, complex):
+        return f"complex({value.real!r}, {value.imag!r})"
+    if isinstance(value, torch.device):
+        return f"torch.device({str(value)!r})"
+    if isinstance(value, (torch.dtype, torch.layout, torch.memory_format)):
+        return str(value)
+    if isinstance(value, slice):
+        return f"slice({literal(value.start)}, {literal(value.stop)}, {literal(value.step)})"
+    if isinstance(value, torch.Size):
+        return f"torch.Size({literal(tuple(value))})"
+    if isinstance(value, (list, tuple)):
+        inside = ", ".join(literal(v, names) for v in value)
+        if isinstance(value, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(value) == 1 else f"({inside})"
+    if isinstance(value, torch.Tensor) and value.numel() <= _LARGEST_LITERAL:
+        data = literal(value.tolist())
+        return (
+            f"torch.tensor({data}, dtype={value.dtype}, device={str(value.device)!r})"
+        )
+    raise TypeError(f"no text for {type(value).__name__}")
+
+
+def indented(lines: Iterable[str], depth: int) -> list[str]:
+    """Returns the lines behind `depth` steps of indentation."""
+    return ["    " * depth + line if line else "" for line in lines]
