@@ -125,6 +125,7 @@ class _Jitted:
     """What stands before the user's class in the jitted class."""
 
     __slots__ = ()
+    __srcjit_jitted__ = True
 
     def __init_subclass__(cls) -> None:
         """The user's class is not told about a subclass that its user did not write."""
