@@ -241,7 +241,8 @@ def _forward_lines(
         )
         if _is_tensor(result) and is_view(result)
     ]
-    tensors, numbers = [], []
+    tensors: list[str] = []
+    numbers: list[str] = []
     for save, value in zip(backward.saved, backward.graph.inputs, strict=False):
         source = parameters if isinstance(save, SavedInput) else names
         into = tensors if isinstance(value, torch.Tensor) else numbers
@@ -301,7 +302,7 @@ def _laid_out(name: str, like: torch.Tensor) -> list[str]:
     """Lines that give the tangent `name` the strides that the graph was made for."""
     if like.is_contiguous():
         return [f"if not {name}.is_contiguous():", f"    {name} = {name}.contiguous()"]
-    order = sorted(range(like.dim()), key=lambda d: (-like.stride(d), d))
+    order = sorted(range(like.dim()), key=lambda d: (-like.stride()[d], d))
     back = tuple(order.index(d) for d in range(like.dim()))
     dense = f"{name}.permute({tuple(order)})"
     return [

@@ -104,14 +104,14 @@ def _split_with_sizes(x: torch.Tensor, sizes: list[int], dim: int = 0) -> list[A
 
 
 @_rule(aten.detach.default)
-def _detach(x: torch.Tensor) -> torch.Tensor:
+def _detach(x: torch.Tensor) -> Any:
     return aten.alias.default(x)
 
 
 @_rule(aten.copy.default)
 def _copy(
     target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
-) -> torch.Tensor:
+) -> Any:
     """The value that `target.copy_(source)` leaves in `target`."""
     if source.dtype is not target.dtype or source.device != target.device:
         source = aten._to_copy.default(
@@ -132,7 +132,7 @@ def _nll_loss_backward(
     reduction: int,
     ignore_index: int,
     total_weight: torch.Tensor,
-) -> torch.Tensor:
+) -> Any:
     """Compares each class with the target, which fuses (PyTorch's rule scatters)."""
     dim = 0 if x.dim() == 1 else 1
     along = [-1 if d == dim else 1 for d in range(x.dim())]
@@ -156,7 +156,7 @@ _NONE, _MEAN = 0, 1
 @_rule(aten.addcmul.default)
 def _addcmul(
     x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1
-) -> torch.Tensor:
+) -> Any:
     if not _one_dtype(x, a, b):
         return NotImplemented
     work, low = _opmath(x.dtype), x.dtype
@@ -168,7 +168,7 @@ def _addcmul(
 @_rule(aten.addcdiv.default)
 def _addcdiv(
     x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1
-) -> torch.Tensor:
+) -> Any:
     if not _one_dtype(x, a, b):
         return NotImplemented
     work, low = _opmath(x.dtype), x.dtype
@@ -180,7 +180,7 @@ def _addcdiv(
 
 
 @_rule(aten.lerp.Scalar)
-def _lerp(start: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
+def _lerp(start: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
     """From the nearer end, as PyTorch's kernel does."""
     if not isinstance(weight, (int, float)):
         return NotImplemented
@@ -194,15 +194,13 @@ def _lerp(start: torch.Tensor, end: torch.Tensor, weight: Any) -> torch.Tensor:
 
 
 @_rule(aten.masked_fill.Scalar)
-def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> torch.Tensor:
+def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     filling = aten.full.default([], value, dtype=x.dtype, device=x.device)
     return aten.where.self(mask, filling, x)
 
 
 @_rule(aten.masked_fill.Tensor)
-def _masked_fill_by(
-    x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor
-) -> torch.Tensor:
+def _masked_fill_by(x: torch.Tensor, mask: torch.Tensor, value: torch.Tensor) -> Any:
     return aten.where.self(mask, aten._to_copy.default(value, dtype=x.dtype), x)
 
 
@@ -214,7 +212,7 @@ def _elu_backward(
     input_scale: float,
     is_result: bool,
     self_or_result: torch.Tensor,
-) -> torch.Tensor:
+) -> Any:
     """D elu: `scale` where positive, else `input_scale * (result + scale * alpha)`."""
     work, low = _opmath(grad.dtype), grad.dtype
     grad, y = grad.to(work), self_or_result.to(work)
@@ -226,7 +224,7 @@ def _elu_backward(
 
 
 @_rule(aten.mean.default)
-def _mean_all(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
+def _mean_all(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> Any:
     return _mean(x, [], False, dtype=dtype)
 
 
@@ -237,7 +235,7 @@ def _mean(
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
-) -> torch.Tensor:
+) -> Any:
     """Sum over count. CPU rounds the sum to the result's dtype, CUDA only the quotient."""
     result = dtype or x.dtype
     if result.is_complex:
@@ -259,7 +257,7 @@ def _var(
     *,
     correction: float | None = None,
     keepdim: bool = False,
-) -> torch.Tensor:
+) -> Any:
     return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
 
 

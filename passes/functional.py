@@ -322,7 +322,7 @@ def _copied(graph: fx.Graph, node: fx.Node) -> fx.Node:
         parent = node.args[0]
         assert isinstance(parent, fx.Node)
         args = (_copied(graph, parent), *node.args[1:])
-        copy = graph.call_function(node.target, args, node.kwargs)
+        copy = graph.create_node("call_function", node.target, args, node.kwargs)
     else:
         copy = graph.call_function(aten.clone.default, (node,))
     copy.meta.update(node.meta)

@@ -158,4 +158,4 @@ class Planner:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """Returns what two tensors that show the same memory have in common."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)

@@ -48,7 +48,7 @@ class CannotRecord(Exception):
     """The code cannot be written as a functional graph; the message says why."""
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes each ATen call on fakes as one node of `graph`.
 
     Calls come in at the level below autograd and functionalization. A call in the table of
@@ -66,7 +66,7 @@ class Recorder(TorchDispatchMode):
     def __init__(
         self, mode: FakeTensorMode, decompositions: Mapping[Any, Callable[..., Any]]
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.graph = fx.Graph()
         self.constants: dict[str, torch.Tensor] = {}
         self.here: str | None = None
@@ -200,7 +200,8 @@ class Recorder(TorchDispatchMode):
         with self:
             moved = aten.permute.default(value, order)
             dense = aten.clone.default(moved, memory_format=torch.contiguous_format)
-            return aten.permute.default(dense, back)
+            result: torch.Tensor = aten.permute.default(dense, back)
+        return result
 
     def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is aten.bernoulli.p and not args[0].is_contiguous():
@@ -235,7 +236,7 @@ class Recorder(TorchDispatchMode):
     def _same_value(self, func: Any, value: torch.Tensor) -> torch.Tensor:
         node = self.node(value)
         with self.paused():
-            result = func(value)
+            result: torch.Tensor = func(value)
         self.bind(result, node)
         return result
 
@@ -388,13 +389,13 @@ def functionalization() -> Iterator[None]:
     try:
         yield
     finally:
-        torch._disable_functionalization()
+        torch._disable_functionalization()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
 def no_functionalization() -> Iterator[None]:
     """Turns it off again inside `functionalization()`."""
-    torch._disable_functionalization()
+    torch._disable_functionalization()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
@@ -405,5 +406,5 @@ def unwrap(value: torch.Tensor) -> torch.Tensor:
     """Returns the fake that holds the current value of a functional tensor."""
     if not torch._is_functional_tensor(value):
         return value
-    torch._sync(value)
+    torch._functionalize_sync(value)
     return torch._from_functional_tensor(value)

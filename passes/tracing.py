@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -225,9 +225,9 @@ class _Tracing:
         layouts = _layouts((*args, kwargs.get("out"))) if written else []
         self.recorder.writing = bool(written)
         if node.op == "call_function":
-            result = node.target(*args, **kwargs)
+            result = cast(Callable[..., Any], node.target)(*args, **kwargs)
         elif node.op == "call_method":
-            result = getattr(args[0], node.target)(*args[1:], **kwargs)
+            result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
         else:
             raise CannotRecord(f"a node of kind {node.op}")
         self.recorder.writing = False
@@ -277,7 +277,8 @@ class _Tracing:
                 value
             ) or torch._functionalize_was_storage_changed(value):
                 raise CannotRecord("an input's size or memory is changed")
-            if not torch._functionalize_has_data_mutation(value):
+            written = torch._functionalize_has_data_mutation  # type: ignore[attr-defined]
+            if not written(value):
                 continue
             if memory[storage_key(original)] > 1:
                 raise CannotRecord(
@@ -387,7 +388,7 @@ def _layouts(args: Iterable[Any]) -> list[tuple[torch.Tensor, tuple[Any, ...]]]:
     found = []
     for value in args:
         if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
-            owner = value._base if value._is_view() else value
+            owner = value._base if value._base is not None else value
             found.append((owner, owner.stride()))
     return found
 

@@ -68,7 +68,7 @@ def chain(
 def _step(node: fx.Node) -> tuple[str, fx.Node] | None:
     if not node.args or not isinstance(node.args[0], fx.Node):
         return None
-    base, *rest = node.args
+    base, rest = node.args[0], node.args[1:]
     if node.op == "call_function" and node.target is operator.getitem:
         index = _index(rest[0])
         return None if index is None else (f"[{index}]", base)
@@ -152,4 +152,6 @@ def strided_facts(tensor: torch.Tensor) -> tuple[Any, ...]:
 def evaluate(expression: str, base: torch.Tensor) -> torch.Tensor:
     """Runs a view expression on a (fake) base."""
     names: Mapping[str, Any] = {"base": base, "torch": torch}
-    return eval(expression.replace("{base}", "base"), dict(names))
+    made = eval(expression.replace("{base}", "base"), dict(names))
+    assert isinstance(made, torch.Tensor)
+    return made
