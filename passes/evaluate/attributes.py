@@ -246,10 +246,10 @@ def _class(ev: Evaluator, base: Known, name: str) -> Value:
 def _function_of(ev: Evaluator, cls: Known, function: Any, name: str) -> Value:
     if cls.source is None or is_frozen(cls.obj.__module__):
         return Known(function, None)
-    return _user_function(ev, cls.obj, function, name)
+    return user_function(ev, cls.obj, function, name)
 
 
-def _user_function(ev: Evaluator, cls: type, function: Any, name: str) -> Value:
+def user_function(ev: Evaluator, cls: type, function: Any, name: str) -> Value:
     """A function found in a user's class; a guard fixes that it is still there."""
     class_name = ev.guards.bind(cls, cls.__name__)
     bound = ev.guards.bind(function, name.strip("_") or "method")
@@ -366,7 +366,7 @@ def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
         owner = next(c for c in type(base.obj).__mro__ if name in c.__dict__)
         if is_frozen(owner.__module__):
             return call(ev, Known(static.fget, None), [base], {})
-        getter = _user_function(ev, type(base.obj), static.fget, name)
+        getter = user_function(ev, type(base.obj), static.fget, name)
         return call(ev, getter, [base], {})
     if isinstance(static, MemberDescriptorType):
         return ev.wrap(static.__get__(base.obj), Attribute(base.source, name))
@@ -381,17 +381,17 @@ def _class_member(ev: Evaluator, base: Known, cls: type, static: Any, name: str)
     if name == "__class__":
         return Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
     if isinstance(static, FunctionType):
-        function = Known(static, None) if frozen else _user_function(ev, cls, static, name)
+        function = Known(static, None) if frozen else user_function(ev, cls, static, name)
         return MethodValue(function, base, name)
     if isinstance(static, staticmethod):
         inner = static.__func__
         if not isinstance(inner, FunctionType) or frozen:
             return Known(inner, None)
-        return _user_function(ev, cls, inner, name)
+        return user_function(ev, cls, inner, name)
     if isinstance(static, classmethod):
         receiver = Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
         inner = static.__func__
-        function = Known(inner, None) if frozen else _user_function(ev, cls, inner, name)
+        function = Known(inner, None) if frozen else user_function(ev, cls, inner, name)
         return MethodValue(function, receiver, name)
     if isinstance(static, (MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType)):
         return BuiltinMethod(base, name)
@@ -417,7 +417,7 @@ def _super(ev: Evaluator, base: SuperValue, name: str) -> Value:
             if isinstance(static, FunctionType):
                 if is_frozen(owner.__module__):
                     return MethodValue(Known(static, None), receiver)
-                return MethodValue(_user_function(ev, owner, static, name), receiver)
+                return MethodValue(user_function(ev, owner, static, name), receiver)
             if owner is object and isinstance(receiver, InstanceValue) and name == "__init__":
                 return constant_noop()
             break
@@ -452,7 +452,7 @@ def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     static = _class_attribute(cls, name)
     owner_value = base.cls_value or Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
     if isinstance(static, property) and isinstance(static.fget, FunctionType):
-        return call(ev, _user_function(ev, cls, static.fget, name), [base], {})
+        return call(ev, user_function(ev, cls, static.fget, name), [base], {})
     if name in base.attributes:
         return ev.look(base.attributes[name])
     if name == "__class__":
@@ -460,11 +460,11 @@ def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     if static is MISSING:
         raise Break("SJ030", f"raises AttributeError: `{cls.__name__}` has no `{name}`")
     if isinstance(static, FunctionType):
-        return MethodValue(_user_function(ev, cls, static, name), base, name)
+        return MethodValue(user_function(ev, cls, static, name), base, name)
     if isinstance(static, staticmethod) and isinstance(static.__func__, FunctionType):
-        return _user_function(ev, cls, static.__func__, name)
+        return user_function(ev, cls, static.__func__, name)
     if isinstance(static, classmethod) and isinstance(static.__func__, FunctionType):
-        return MethodValue(_user_function(ev, cls, static.__func__, name), owner_value, name)
+        return MethodValue(user_function(ev, cls, static.__func__, name), owner_value, name)
     if hasattr(type(static), "__get__"):
         raise Break("SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`")
     holder = ev.guards.bind(cls, cls.__name__)

@@ -237,21 +237,24 @@ class SegmentBuilder:
         """Records `args[0][args[1]] = args[2]`, an in-place operation without a result."""
         self._run("call_function", target, [self.fake(a) for a in args], {})
         self._node("call_function", target, tuple(self.operand(a) for a in args), {}, "store")
+        self.evaluator.journal.changes += 1
         self.evaluator.journal.set_attr(self, "mutates", True)
 
-    def effect(self, target: Callable[..., Any], *args: Any) -> None:
+    def effect(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
         """Records a call without tensor operands, such as a change of the grad mode."""
         name = getattr(target, "__name__", "effect").strip("_")
         node = self._node("call_function", target, args, {}, name)
         journal = self.evaluator.journal
         journal.set_attr(self, "operations", self.operations - 1)
         node.meta["effect"] = True
+        return node
 
     def _wrap(self, result: Any, node: torch.fx.Node, known: dict[int, TensorValue]) -> Value:
         journal = self.evaluator.journal
         if isinstance(result, torch.Tensor):
             if id(result) in known:
                 journal.set_attr(self, "mutates", True)
+                journal.changes += 1
                 return known[id(result)]
             value = TensorValue(result, node, cls=_eager_class(result))
             node.meta["value"] = value

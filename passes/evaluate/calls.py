@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import operator
+import weakref
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -15,7 +17,22 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
-from . import attributes, builtin_calls, containers, contexts, functions, tensors
+from . import (
+    attributes,
+    builtin_calls,
+    callables,
+    containers,
+    contexts,
+    conversions,
+    functions,
+    generators,
+    iterators,
+    library,
+    module_calls,
+    module_trees,
+    registry,
+    tensors,
+)
 from .breaks import Break, unknown_operand
 from .frames import Frame
 from .frozen import is_frozen
@@ -34,6 +51,7 @@ from .values import (
     TupleValue,
     Unknown,
     Value,
+    ViewValue,
     constant,
     is_constant,
 )
@@ -100,9 +118,12 @@ def resolve(
     function = ev.look(function)
     match function:
         case FunctionValue():
-            return functions.frame_of_value(ev, function, args, kwargs)
+            frame = functions.frame_of_value(ev, function, args, kwargs)
+            return generators.make_generator(ev, frame) if frame.source.is_generator else frame
         case MethodValue():
             return resolve(ev, function.function, [function.receiver, *args], kwargs)
+        case ViewValue():
+            raise Break("SJ030", "raises TypeError: a dict view is not callable")
         case BuiltinMethod():
             return containers.call_method(
                 ev, function.receiver, function.attribute, args, kwargs
@@ -125,12 +146,12 @@ def _known(
     ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame:
     obj = function.obj
-    special = builtin_calls.handler(obj)
+    special = registry.handler(obj)
     if special is not None:
         ev.use(function)
         return special(ev, args, kwargs)
     if isinstance(obj, torch.nn.Module):
-        return _module(ev, function, args, kwargs)
+        return module_calls.call_module(ev, function, args, kwargs)
     context = contexts.manager(ev, function, args, kwargs)
     if context is not None:
         return context
@@ -143,6 +164,11 @@ def _known(
         return _bound_method(ev, function, args, kwargs)
     if isinstance(obj, functools.partial) and function.source is not None:
         return _partial(ev, function, args, kwargs)
+    if isinstance(obj, (operator.itemgetter, operator.attrgetter)):
+        ev.use(function)
+        return callables.call_getter(ev, obj, args)
+    if isinstance(obj, weakref.ref) and not args:
+        return library.dereference(ev, function)
     if isinstance(obj, type):
         return builtin_calls.construct(ev, function, args, kwargs)
     if isinstance(obj, (MethodDescriptorType, WrapperDescriptorType)) and args:
@@ -200,6 +226,13 @@ def _python_function(
             # A Python function that fakes cannot run whole may still run piece by piece.
             if stop.diagnostic.code not in ("SJ103", "SJ104", "SJ105", "SJ010"):
                 raise
+    if functions.is_generator(obj):
+        return generators.make_generator(
+            ev, functions.generator_frame(ev, function, args, kwargs)
+        )
+    managed = generators.manager_call(ev, function, args, kwargs)
+    if managed is not None:
+        return managed
     return functions.frame_of_known(ev, function, args, kwargs)
 
 
@@ -305,36 +338,6 @@ def from_constant(result: Any) -> Value:
     raise Break("SJ020", f"a `{type(result).__name__}` is made")
 
 
-# ── modules ─────────────────────────────────────────────────────────────────────────
-
-
-def _module(
-    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
-) -> Value | Frame:
-    """`module(...)`: without hooks it is `module.forward(...)`."""
-    module, source = function.obj, function.source
-    cls = type(module)
-    if cls.__call__ is not torch.nn.Module.__call__:
-        method = attributes.load(ev, function, "__call__")
-        return resolve(ev, method, args, kwargs)
-    if source is None:
-        raise Break("SJ010", f"a `{cls.__name__}` that is reached by no path is called")
-    ev.guards.type_of(source, module)
-    text = source.guard
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(getattr(module, hook) for hook in hooks) or _global_hooks():
-        raise Break("SJ010", f"`{cls.__name__}` has hooks")
-    ev.guards.add(f"not ({' or '.join(f'{text}.{hook}' for hook in hooks)})", "no hooks")
-    check = ev.guards.bind(_global_hooks, "has_global_hooks")
-    ev.guards.add(f"not {check}()")
-    return resolve(ev, attributes.load(ev, function, "forward"), args, kwargs)
-
-
-def _global_hooks() -> bool:
-    """Whether hooks for all modules are registered."""
-    return bool(torch.nn.modules.module._has_any_global_hook())
-
-
 # ── super ───────────────────────────────────────────────────────────────────────────
 
 
@@ -360,13 +363,7 @@ def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
     return SuperValue(cell.cell_contents, ev.look(method.env[first]))
 
 
-def call_method_if_defined(
-    ev: Evaluator, receiver: InstanceValue, name: str, args: list[Value]
-) -> Value | None:
-    """Calls a special method of an instance; None when its class has none."""
-    if not isinstance(attributes._class_attribute(receiver.cls, name), FunctionType):
-        return None
-    return call(ev, attributes.load(ev, receiver, name), args, {})
-
+_TABLES = (conversions, iterators, module_trees)
+"""Modules whose import fills the table of callables that evaluation knows."""
 
 __all__ = ["call", "call_expression", "fold_call", "is_frozen", "resolve"]

@@ -68,5 +68,9 @@ class Frame:
     nonlocals_declared: frozenset[str] = frozenset()
     blocks: list[Block] = field(default_factory=list)
     on_return: Callable[[Value], None] | None = None
+    generator: Any = None
+    """The generator object whose activation this is."""
+    nested: int = 0
+    """How many `with` and `try` statements around the current one are evaluated whole."""
     call: cst.SimpleStatementLine | None = None
     """The caller's statement `name = f(...)`, `f(...)` or `return f(...)` that made the call."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import inspect
 import weakref
 from collections.abc import Iterator
 from types import FunctionType
@@ -63,12 +64,46 @@ def frame_of_known(
         Break: When it cannot be inlined.
     """
     obj: FunctionType = function.obj
+    source = _inlinable_source(ev, obj)
+    check_inlinable(source)
+    return _frame(ev, function, source, args, kwargs)
+
+
+def generator_frame(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Frame:
+    """Returns the frame, not started, of a call of a real generator function.
+
+    Raises:
+        Break: When it cannot be inlined.
+    """
+    source = _inlinable_source(ev, function.obj)
+    if not source.is_generator or source.is_async or source.uses_frames:
+        raise Break("SJ010", f"`{source.name}` is no generator function that can be inlined")
+    return _frame(ev, function, source, args, kwargs)
+
+
+def is_generator(function: FunctionType) -> bool:
+    """Whether a call makes a generator."""
+    return bool(function.__code__.co_flags & inspect.CO_GENERATOR)
+
+
+def _inlinable_source(ev: Evaluator, obj: FunctionType) -> FunctionSource:
     _check_depth(ev, obj.__name__)
     try:
-        source = source_of(obj)
+        return source_of(obj)
     except SourceUnavailable as error:
         raise Break("SJ010", f"`{obj.__name__}` has no source: {error.reason}") from error
-    check_inlinable(source)
+
+
+def _frame(
+    ev: Evaluator,
+    function: Known,
+    source: FunctionSource,
+    args: list[Value],
+    kwargs: dict[str, Value],
+) -> Frame:
+    obj: FunctionType = function.obj
     frozen = function.source is None and is_frozen(obj.__module__)
     scope = _scope(ev, function, source, frozen)
     frame = new_frame(source, scope)
@@ -202,7 +237,8 @@ def frame_of_value(
         signature.double_star = params.star_kwarg.name.value
     signature.defaults = function.defaults
     source = nested_source(function)
-    check_inlinable(source)
+    if source.is_async or source.uses_frames:
+        check_inlinable(source)
     frame = new_frame(source, outer.scope, parent=outer)
     frame.env.update(bind(signature, args, kwargs))
     return frame

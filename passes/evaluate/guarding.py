@@ -47,6 +47,7 @@ class GuardRecorder:
                 size=tuple(tensor.shape),
                 stride=tuple(tensor.stride()),
                 requires_grad=tensor.requires_grad,
+                is_inference=tensor.is_inference(),
             )
             self._journal.set_item(self._guards, text, facts)
 

@@ -24,6 +24,8 @@ class Journal:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], Any]] = []
+        self.changes = 0
+        """Counts changes that the user's program made to objects; never goes back."""
 
     def mark(self) -> int:
         """Returns a position to which `rollback` can return."""

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
+from . import user_operators
 from .breaks import Break, unknown_operand
+from .truth import truth
 from .values import (
     DictValue,
     FunctionValue,
@@ -101,8 +103,8 @@ def apply(
         return ev.builder.call("call_function", function, [left, right], {}, name)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
         return _scalar(ev, name, left, right)
-    if isinstance(left, InstanceValue) or isinstance(right, InstanceValue):
-        return _user_operator(ev, name, left, right)
+    if user_operators.is_user_object(left) or user_operators.is_user_object(right):
+        return user_operators.binary(ev, name, left, right)
     if isinstance(left, ListValue) and name == "add" and isinstance(right, ListValue):
         return ListValue([*ev.list_items(left), *ev.list_items(right)])
     if name == "add" and _tuples(left, right):
@@ -227,19 +229,6 @@ def operand_text(ev: Evaluator, value: Value) -> str:
     return ev.residual.reify(value)
 
 
-def _user_operator(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
-    from .calls import call_method_if_defined
-
-    for receiver, other, method in ((left, right, f"__{name}__"), (right, left, f"__r{name}__")):
-        if isinstance(receiver, InstanceValue):
-            result = call_method_if_defined(ev, receiver, method, [other])
-            if result is not None and not (
-                isinstance(result, Known) and result.obj is NotImplemented
-            ):
-                return result
-    raise Break("SJ030", f"`{name}` is not defined for these operands")
-
-
 def in_place(ev: Evaluator, node_type: type, left: Value, right: Value) -> Value:
     """Returns what `left <op>= right` binds: the mutated object or a new one."""
     name, in_place_function, function = IN_PLACE[node_type]
@@ -253,8 +242,17 @@ def in_place(ev: Evaluator, node_type: type, left: Value, right: Value) -> Value
 
         list_extend(ev, left, right)
         return left
-    if isinstance(left, (ListValue, DictValue, SetValue, InstanceValue)):
-        raise Break("SJ021", f"an in-place `{name}` of a {type(left).__name__}")
+    if isinstance(left, (ListValue, DictValue, SetValue)):
+        from .containers import in_place as change
+
+        changed = change(ev, name, left, right)
+        if changed is not None:
+            return changed
+        raise Break("SJ030", f"an in-place `{name}` of a {type(left).__name__}")
+    if user_operators.is_user_object(left):
+        result = user_operators.in_place(ev, name, left, right)
+        if result is not None:
+            return result
     return apply(ev, name, function, left, right)
 
 
@@ -269,13 +267,8 @@ def unary(ev: Evaluator, node_type: type, operand: Value) -> Value:
         return ev.scalar(f"({symbol}{operand_text(ev, operand)})", operand.kind, "number")
     if isinstance(operand, Scalar):
         raise Break("SJ020", f"`{name}` of a run-time number", harmless=True, result=int)
-    if isinstance(operand, InstanceValue):
-        from .calls import call_method_if_defined
-
-        result = call_method_if_defined(ev, operand, f"__{name}__", [])
-        if result is None:
-            raise Break("SJ030", f"`{name}` is not defined for this operand")
-        return result
+    if user_operators.is_user_object(operand):
+        return user_operators.unary(ev, name, operand)
     return fold(ev, function, operand)
 
 
@@ -311,29 +304,20 @@ def compare_values(
             texts = [operand_text(ev, v) for v in (left, right)]
             return ev.scalar(f"({texts[0]} {symbol} {texts[1]})", bool, "condition")
         raise Break("SJ020", "a comparison of a run-time number", harmless=True)
-    if isinstance(left, InstanceValue) or isinstance(right, InstanceValue):
-        return _compare_instances(ev, name, left, right)
+    if user_operators.is_user_object(left) or user_operators.is_user_object(right):
+        return user_operators.compare(ev, name, left, right)
     if name in ("eq", "ne"):
         same = _equal(ev, left, right)
         return constant(same if name == "eq" else not same)
     return fold(ev, function, left, right)
 
 
-def _compare_instances(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
-    from .calls import call_method_if_defined
-
-    if isinstance(left, InstanceValue):
-        result = call_method_if_defined(ev, left, f"__{name}__", [right])
-        if result is not None:
-            return result
-    if name == "eq" and not isinstance(left, Unknown):
-        return constant(left is right)
-    raise Break("SJ020", f"`{name}` of instances")
-
-
 def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
     """Structural equality of what is known."""
     left, right = ev.look(left), ev.look(right)
+    if user_operators.is_user_object(left) or user_operators.is_user_object(right):
+        return truth(ev, user_operators.compare(ev, "eq", left, right))
+    left, right = _as_tuple(left), _as_tuple(right)
     sequences = (TupleValue, ListValue)
     if isinstance(left, sequences) and isinstance(right, sequences):
         if isinstance(left, TupleValue) != isinstance(right, TupleValue):
@@ -357,7 +341,7 @@ def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
         if is_constant(a_obj) and is_constant(b_obj):
             return bool(ev.use(left) == ev.use(right))
         if _identity_equality(a_obj) and _identity_equality(b_obj):
-            return bool(ev.use(left) is ev.use(right))
+            return identical(ev, left, right)
         raise Break("SJ020", f"`==` of a `{type(a_obj).__name__}`")
     if isinstance(left, TupleValue) and isinstance(right, Known):
         return bool(is_constant(right.obj) and ev.known(left, "`==`") == ev.use(right))
@@ -367,6 +351,13 @@ def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
         if isinstance(one, Known) and is_constant(one.obj) and not isinstance(other, Known):
             return False
     return left is right
+
+
+def _as_tuple(value: Value) -> Value:
+    """A constant tuple as structure, to be compared item by item with another."""
+    if isinstance(value, Known) and type(value.obj) is tuple and value.source is None:
+        return TupleValue(tuple_items(value))
+    return value
 
 
 def _identity_equality(obj: Any) -> bool:

@@ -182,6 +182,18 @@ class TypeOf(_Path):
 
 
 @dataclass(frozen=True)
+class Called(_Path):
+    """`base()` of a weak reference."""
+
+    def _render(self, base: str) -> str:
+        return f"{base}()"
+
+    @property
+    def hint(self) -> str:
+        return self.base.hint
+
+
+@dataclass(frozen=True)
 class Contents(_Path):
     """Cell contents of a function's closure: `base.__closure__[index].cell_contents`."""
 

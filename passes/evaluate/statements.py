@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from . import attributes, contexts, expressions, loops, names, operators, subscripts, suites, targets
+from . import (
+    attributes,
+    contexts,
+    expressions,
+    generators,
+    loops,
+    matching,
+    names,
+    operators,
+    subscripts,
+    suites,
+    targets,
+)
 from .breaks import Break
 from .evaluator import Flow
 from .frames import Block, Frame
 from .truth import truth
 from .values import (
-    ContextValue,
     FunctionValue,
     Known,
     Scalar,
@@ -36,14 +47,7 @@ def execute(ev: Evaluator, frame: Frame, node: Any) -> Result:
         Break: When it cannot be traced whole.
     """
     if isinstance(node, cst.SimpleStatementLine):
-        if len(node.body) == 1:
-            return execute(ev, frame, node.body[0])
-        block = Block([cst.SimpleStatementLine([small]) for small in node.body])
-        for line, small in zip(block.statements, node.body):
-            frame.origins.inherit(line, small)
-        frame.blocks.append(block)
-        ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
-        return NEXT
+        return execute(ev, frame, node.body[0])
     handler = STATEMENTS.get(type(node))
     if handler is None:
         raise Break(
@@ -53,6 +57,9 @@ def execute(ev: Evaluator, frame: Frame, node: Any) -> Result:
 
 
 def _expression(ev: Evaluator, frame: Frame, node: cst.Expr) -> Result:
+    if isinstance(node.value, cst.Yield):
+        generators.yield_statement(ev, frame, node.value)
+        return NEXT
     expressions.evaluate(ev, frame, node.value)
     return NEXT
 
@@ -195,29 +202,10 @@ def _continue(ev: Evaluator, frame: Frame, node: cst.Continue) -> Result:
     return Flow.CONTINUE, None
 
 
-def _with(ev: Evaluator, frame: Frame, node: cst.With) -> Result:
-    """`with torch.no_grad():` and the like; the whole statement is one transaction."""
-    if node.asynchronous is not None:
-        raise Break("SJ040", "`async with`")
-    entered: list[tuple[ContextValue, Any]] = []
-    for item in node.items:
-        context = expressions.evaluate(ev, frame, item.item)
-        if not isinstance(context, ContextValue) or item.asname is not None:
-            raise Break(
-                "SJ043",
-                "the context manager is not tracked",
-                ev.origin_of(frame, item.item),
-            )
-        entered.append((context, contexts.enter(ev, context)))
-    flow, value = ev.run_block(frame, suites.body_of(node))
-    for context, previous in reversed(entered):
-        contexts.leave(ev, context, previous)
-    return flow, value
-
-
 def _try(ev: Evaluator, frame: Frame, node: cst.Try) -> Result:
     """A `try` whose body runs no tensor operation and cannot raise is transparent."""
     operations = ev.builder.operations
+    frame.nested += 1
     try:
         flow, value = ev.run_block(frame, suites.body_of(node))
     except Break as stop:
@@ -226,6 +214,8 @@ def _try(ev: Evaluator, frame: Frame, node: cst.Try) -> Result:
             f"the body of `try` breaks: {stop.diagnostic.message}",
             stop.diagnostic.origin,
         ) from stop
+    finally:
+        frame.nested -= 1
     if ev.builder.operations != operations:
         raise Break(
             "SJ044", "a `try` around tensor operations", ev.origin_of(frame, node)
@@ -257,8 +247,9 @@ STATEMENTS: dict[type, Callable[..., Result]] = {
     cst.If: _if,
     cst.For: loops.for_statement,
     cst.While: loops.while_statement,
-    cst.With: _with,
+    cst.With: contexts.with_statement,
     cst.Try: _try,
+    cst.Match: matching.match_statement,
     cst.Assert: _assert,
     cst.Raise: _raise,
     cst.Del: _delete,

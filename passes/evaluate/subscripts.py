@@ -51,9 +51,9 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
         case Known():
             return _known_item(ev, base, index)
         case InstanceValue():
-            from .calls import call_method_if_defined
+            from .special_methods import call_special
 
-            result = call_method_if_defined(ev, base, "__getitem__", [index])
+            result = call_special(ev, base, "__getitem__", index)
             if result is not None:
                 return result
     raise Break("SJ020", f"a subscript of a {type(base).__name__}")

@@ -25,6 +25,7 @@ from .values import (
     TupleValue,
     Unknown,
     Value,
+    ViewValue,
     is_constant,
 )
 
@@ -52,6 +53,8 @@ def truth(ev: Evaluator, value: Value) -> bool:
     match value:
         case Known():
             return _known(ev, value)
+        case ViewValue():
+            return size_of(ev, value) > 0
         case TensorValue():
             raise Break("SJ101", "branch on tensor data")
         case Scalar():
@@ -61,13 +64,27 @@ def truth(ev: Evaluator, value: Value) -> bool:
         case Unknown():
             raise unknown_operand("a condition tests")
         case InstanceValue():
-            for name in ("__bool__", "__len__"):
-                if getattr(value.cls, name, None) is not None:
-                    raise Break("SJ020", f"a condition calls `{value.cls.__name__}.{name}`")
-            return True
+            decided = _by_methods(ev, value)
+            return True if decided is None else decided
     if isinstance(value, _ALWAYS_TRUE):
         return True
     raise Break("SJ020", "a condition tests a value that is not known")
+
+
+def _by_methods(ev: Evaluator, value: Value) -> bool | None:
+    """Asks `__bool__`, or `__len__`, of a user's class; None if it has neither."""
+    from .special_methods import call_special
+
+    for name in ("__bool__", "__len__"):
+        result = call_special(ev, value, name)
+        if result is not None:
+            decided = ev.known(result, f"`{name}`")
+            if name == "__bool__" and type(decided) is not bool:
+                raise Break("SJ030", "raises TypeError: __bool__ should return bool")
+            return bool(decided)
+        if isinstance(value, InstanceValue) and getattr(value.cls, name, None) is not None:
+            raise Break("SJ020", f"a condition calls `{value.cls.__name__}.{name}`")
+    return None
 
 
 def _known(ev: Evaluator, value: Known) -> bool:
@@ -75,12 +92,9 @@ def _known(ev: Evaluator, value: Known) -> bool:
     if is_constant(obj):
         return bool(ev.use(value))
     cls = type(obj)
-    if issubclass(cls, torch.nn.Module) or callable(obj) or value.source is None:
-        if hasattr(cls, "__bool__") or hasattr(cls, "__len__"):
-            return _sized(ev, value)
-        if value.source is not None:
-            ev.guards.type_of(value.source, obj)
-        return True
+    decided = _by_methods(ev, value)
+    if decided is not None:
+        return decided
     if hasattr(cls, "__bool__") or hasattr(cls, "__len__"):
         return _sized(ev, value)
     if value.source is not None:
@@ -88,11 +102,20 @@ def _known(ev: Evaluator, value: Known) -> bool:
     return True
 
 
-_SIZED = (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict, torch.nn.ParameterList)
+_SIZED = tuple(
+    getattr(torch.nn, name).__len__
+    for name in ("ModuleList", "Sequential", "ModuleDict", "ParameterList", "ParameterDict")
+)
+
+
+def _has_library_size(obj: Any) -> bool:
+    """Whether `len` of a module is that of PyTorch's container modules."""
+    return getattr(type(obj), "__len__", None) in _SIZED
 
 
 def _sized(ev: Evaluator, value: Known) -> bool:
-    if type(value.obj) in (*_SIZED, dict, list, set):
+    known = type(value.obj) in (dict, list, set, frozenset) or _has_library_size(value.obj)
+    if known and not hasattr(type(value.obj), "__bool__"):
         return size_of(ev, value) > 0
     raise Break("SJ020", f"a condition calls a method of `{type(value.obj).__name__}`")
 
@@ -105,6 +128,8 @@ def size_of(ev: Evaluator, value: Value) -> int:
             return len(ev.list_items(value))
         case TupleValue() | DictValue() | SetValue():
             return len(value.items)
+        case ViewValue():
+            return size_of(ev, value.receiver)
         case TensorValue():
             if value.fake.dim() == 0:
                 raise Break("SJ030", "raises TypeError: len() of a 0-d tensor")
@@ -113,7 +138,7 @@ def size_of(ev: Evaluator, value: Value) -> int:
             obj: Any = value.obj
             if is_constant(obj):
                 return len(ev.use(value))
-            if isinstance(obj, (dict, list, set, frozenset)) or type(obj) in _SIZED:
+            if type(obj) in (dict, list, set, frozenset) or _has_library_size(obj):
                 if value.source is not None:
                     ev.guards.type_of(value.source, obj)
                     ev.guards.add(f"len({value.source.guard}) == {len(obj)}")

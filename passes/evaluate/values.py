@@ -6,6 +6,7 @@ during evaluation are changed through the journal only.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -163,6 +164,19 @@ class BuiltinMethod(Value):
 
 
 @dataclass(eq=False)
+class ViewValue(BuiltinMethod):
+    """A view of a dict: `receiver.keys()`, `receiver.values()` or `receiver.items()`.
+
+    It prints like a method whose name is a call: `attribute` is `keys()` and so on.
+    """
+
+    @property
+    def kind(self) -> str:
+        """`keys`, `values` or `items`."""
+        return self.attribute.removesuffix("()")
+
+
+@dataclass(eq=False)
 class InstanceValue(Value):
     """An instance of a user class made during evaluation."""
 
@@ -265,6 +279,10 @@ def python_type(value: Value) -> type | None:
             return slice
         case FunctionValue():
             return type(lambda: None)
+        case ViewValue():
+            return type(getattr({}, value.kind)())
+        case PartialValue():
+            return functools.partial
         case MethodValue():
             return type(value_method)
         case _:

@@ -6,6 +6,7 @@ the value (its exact type, the metadata of a tensor) is guarded here.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -68,7 +69,7 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
     if kind is list:
         ev.guards.type_of(source, obj)
         return ListValue(None, source, obj)
-    if kind is dict:
+    if kind is dict or kind is OrderedDict:
         return _wrap_dict(ev, obj, source)
     if kind in (set, frozenset) and all(is_constant(item) for item in obj):
         ev.guards.type_of(source, obj)
@@ -84,6 +85,8 @@ def wrap_tensor(ev: Evaluator, tensor: torch.Tensor, source: Source) -> TensorVa
         raise Break("SJ110", f"`{source.residual}` is of {kind} `{type(tensor).__name__}`")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise Break("SJ110", f"`{source.residual}` has layout {tensor.layout}")
+    if tensor.is_conj() or tensor.is_neg():
+        raise Break("SJ110", f"`{source.residual}` has a pending conjugation or negation")
     ev.guards.add_tensor(source, tensor)
     with torch.no_grad():
         fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
@@ -96,7 +99,7 @@ def _wrap_dict(ev: Evaluator, obj: dict[Any, Any], source: Source) -> Value:
         return Known(obj, source)
     keys = ev.guards.bind(tuple(obj), f"{source.hint}_keys") if obj else "()"
     ev.guards.add(f"tuple({source.guard}) == {keys}" if obj else f"not {source.guard}")
-    value = DictValue({}, source)
+    value = DictValue({}, source, cls=type(obj))
     for key, item in obj.items():
         value.items[key] = ev.lazy(item, Item(source, key))
     return value
@@ -116,7 +119,7 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         ev.guards.add(f"-{limit} < {source.guard} < {limit}")
     scalar = ev.scalar(source.residual, kind, source.hint)
     ev.journal.set_item(ev.memo, key, (scalar, source))
-    ev.journal.set_item(ev.scalar_sources, id(scalar), source.guard)
+    ev.journal.set_item(ev.scalar_sources, scalar.text, source.guard)
     return scalar
 
 

@@ -1,0 +1,96 @@
+"""Iterators that compute their items one at a time, in the order in which Python would.
+
+    any(f(x) for x in xs)       # f is evaluated up to the first true result, no further
+
+A `LazyItems` is the list behind an `IteratorValue`. It grows when the iterator is advanced.
+When the iterator escapes to Python, what is left is computed at once, which is exact only if
+computing it changes nothing; otherwise it breaks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .breaks import Break
+from .values import IteratorValue, Value
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_FORCE_LIMIT = 100_000
+
+
+class LazyItems(list[Value]):
+    """The items of an iterator, computed by `pull` (None at the end) when asked for."""
+
+    def __init__(
+        self,
+        ev: Evaluator,
+        pull: Callable[[], Value | None],
+        sources: Sequence[IteratorValue] = (),
+    ) -> None:
+        super().__init__()
+        self._ev = ev
+        self._pull = pull
+        self._sources = sources
+        self.owner: IteratorValue | None = None
+        self.exhausted = False
+
+    def _more(self) -> bool:
+        if self.exhausted:
+            return False
+        item = self._pull()
+        if item is None:
+            self._ev.journal.set_attr(self, "exhausted", True)
+            return False
+        self._ev.journal.append(self, item)
+        return True
+
+    def __len__(self) -> int:
+        """The items at hand; one more than consumed, if there is one."""
+        if self.owner is not None and self.owner.position >= super().__len__():
+            self._more()
+        return super().__len__()
+
+    def _force(self) -> None:
+        if self._shared():
+            raise Break("SJ040", "an iterator over another one is handed to Python")
+        changes = self._ev.journal.changes
+        while self._more():
+            if super().__len__() > _FORCE_LIMIT:
+                raise Break("SJ042", "an endless iterator is handed to Python")
+        if self._ev.journal.changes != changes:
+            raise Break("SJ040", "an iterator with side effects is handed to Python")
+
+    def _shared(self) -> bool:
+        """Whether a variable holds an iterator that this one advances."""
+        for source in self._sources:
+            if any(value is source for f in self._ev.frames for value in f.env.values()):
+                return True
+            if isinstance(source.items, LazyItems) and source.items._shared():
+                return True
+        return False
+
+    def __iter__(self) -> Iterator[Value]:
+        self._force()
+        return super().__iter__()
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            self._force()
+        return super().__getitem__(index)
+
+
+def lazy_iterator(
+    ev: Evaluator,
+    pull: Callable[[], Value | None],
+    sources: Sequence[IteratorValue] = (),
+    *,
+    generator: bool = False,
+) -> IteratorValue:
+    """Returns an iterator whose items are computed by `pull`, which may advance `sources`."""
+    items = LazyItems(ev, pull, sources)
+    iterator = IteratorValue(items, generator=generator)
+    items.owner = iterator
+    return iterator

@@ -1,0 +1,125 @@
+"""Callables of PyTorch and the standard library whose answer is known without running them."""
+
+from __future__ import annotations
+
+import logging
+import typing
+import warnings
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .breaks import Break
+from .registry import HANDLERS, Handler, evaluates
+from .sources import Called
+from .truth import truth
+from .values import Known, TensorValue, Value, constant
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def _always(answer: Any) -> Handler:
+    """Ignores its arguments: the answer is fixed while no mode or subclass is around."""
+
+    def call(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        return constant(answer)
+
+    return call
+
+
+def _register(answer: Any, *paths: str) -> None:
+    for path in paths:
+        obj: Any = torch
+        for part in path.split("."):
+            obj = getattr(obj, part, None)
+        if obj is not None:
+            HANDLERS[obj] = _always(answer)
+
+
+# NOTE: function modes, tracing and functorch transforms are guarded for the whole program.
+_register(
+    False,
+    "_C._has_torch_function",
+    "_C._has_torch_function_unary",
+    "_C._has_torch_function_variadic",
+    "overrides.has_torch_function",
+    "overrides.has_torch_function_unary",
+    "overrides.has_torch_function_variadic",
+    "compiler.is_compiling",
+    "compiler.is_dynamo_compiling",
+    "compiler.is_exporting",
+    "_utils.is_compiling",
+    "jit.is_scripting",
+    "jit.is_tracing",
+    "_jit_internal.is_scripting",
+    "_C._is_tracing",
+    "_C._are_functorch_transforms_active",
+    "_C._is_torch_function_mode_enabled",
+    "onnx.is_in_onnx_export",
+    "fx._symbolic_trace.is_fx_tracing",
+    "fx._symbolic_trace.is_fx_symbolic_tracing",
+    "_C._functorch.is_batchedtensor",
+    "_C._functorch.is_functorch_wrapped_tensor",
+)
+_register(None, "_C._get_tracing_state", "_C._log_api_usage_once", "_C._log_api_usage_metadata")
+
+HANDLERS[typing.cast] = lambda ev, args, kwargs: kwargs["val"] if "val" in kwargs else args[1]
+
+
+@evaluates(typing.TypeVar, typing.NewType)
+def _typing(ev: Evaluator, *args: Value, **kwargs: Value) -> Value:
+    raise Break("SJ010", "a type is made")
+
+
+@evaluates(torch._assert)
+def _assert(ev: Evaluator, condition: Value, message: Value) -> Value:
+    if not truth(ev, condition):
+        raise Break("SJ031", "the assertion fails")
+    return constant(None)
+
+
+@evaluates(torch._check)
+def _check(ev: Evaluator, cond: Value, message: Value | None = None) -> Value:
+    if not truth(ev, cond):
+        raise Break("SJ031", "the check fails")
+    return constant(None)
+
+
+def dereference(ev: Evaluator, reference: Known) -> Value:
+    """`ref()` of an existing weak reference."""
+    target = reference.obj()
+    if reference.source is None:
+        raise Break("SJ020", "a weak reference that is reached by no path")
+    ev.guards.type_of(reference.source, reference.obj)
+    return ev.wrap(target, Called(reference.source))
+
+
+# ── side effects ────────────────────────────────────────────────────────────────────
+
+
+def _side_effect(name: str) -> Handler:
+    def call(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
+        raise Break("SJ012", f"call to `{name}` has a side effect", harmless=True)
+
+    return call
+
+
+for _function in (print, open, input, warnings.warn):
+    HANDLERS[_function] = _side_effect(_function.__name__)
+for _name in ("debug", "info", "warning", "error", "critical", "log", "exception"):
+    HANDLERS[getattr(logging, _name)] = _side_effect(f"logging.{_name}")
+for _function in (
+    torch.manual_seed,
+    torch.seed,
+    torch.cuda.manual_seed,
+    torch.cuda.manual_seed_all,
+    torch.cuda.synchronize,
+    torch.cuda.empty_cache,
+    torch.random.manual_seed,
+    torch.set_rng_state,
+):
+    HANDLERS[_function] = _side_effect(f"torch.{_function.__name__}")
+
+__all__ = ["TensorValue", "dereference", "weakref"]

@@ -1,0 +1,178 @@
+"""Calls of modules: `forward`, with the hooks around it.
+
+    y = self.layer(x)         # without hooks: y = self.layer.forward(x)
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import attributes
+from .breaks import Break
+from .frames import Frame
+from .frozen import is_frozen
+from .iterators import call
+from .sources import Attribute, Bound, Item, Source
+from .values import DictValue, Known, TupleValue, Value, constant
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_state = torch.nn.modules.module
+_BACKWARD = ("_backward_hooks", "_backward_pre_hooks")
+_FORWARD = ("_forward_pre_hooks", "_forward_hooks")
+_GLOBAL = {"_forward_pre_hooks": "_global_forward_pre_hooks", "_forward_hooks": "_global_forward_hooks"}
+
+
+def call_module(
+    ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
+) -> Value | Frame:
+    """Returns `module(*args, **kwargs)`, or the frame of `forward`.
+
+    Raises:
+        Break: When the module is called in a way that is not evaluated.
+    """
+    from .calls import resolve
+
+    module, source = function.obj, function.source
+    cls = type(module)
+    if getattr(cls, "__srcjit_jitted__", False) and source is not None:
+        # What `srcjit.jit` made of a module: the module itself is inlined.
+        ev.guards.type_of(source, module)
+        original = Attribute(source, "_srcjit_original")
+        return resolve(ev, ev.wrap(module._srcjit_original, original), args, kwargs)
+    if cls.__call__ is not torch.nn.Module.__call__:
+        method = attributes.load(ev, function, "__call__")
+        return resolve(ev, method, args, kwargs)
+    if source is None:
+        raise Break("SJ010", f"a `{cls.__name__}` that is reached by no path is called")
+    ev.guards.type_of(source, module)
+    if cls._call_impl is not torch.nn.Module._call_impl:
+        raise Break("SJ010", f"`{cls.__name__}` defines `_call_impl`")
+    if module.__dict__.get("_compiled_call_impl") is not None:
+        raise Break("SJ010", f"`{cls.__name__}` was compiled by `torch.compile`")
+    if any(getattr(module, name) for name in _BACKWARD) or _backward_global():
+        raise Break("SJ010", f"`{cls.__name__}` has backward hooks")
+    before, after = (_hooks(ev, module, source, table) for table in _FORWARD)
+    text = source.guard
+    absent = [*_BACKWARD, *(t for t in _FORWARD if not getattr(module, t))]
+    ev.guards.add(f"not ({' or '.join(f'{text}.{name}' for name in absent)})", "no hooks")
+    if not before and not after:
+        check = ev.guards.bind(has_global_hooks, "has_global_hooks")
+        ev.guards.add(f"not {check}()")
+        return resolve(ev, attributes.load(ev, function, "forward"), args, kwargs)
+    return _with_hooks(ev, function, args, kwargs, before, after)
+
+
+def has_global_hooks() -> bool:
+    """Whether hooks for all modules are registered."""
+    return bool(_state._has_any_global_hook())
+
+
+def _backward_global() -> bool:
+    return bool(_state._global_backward_hooks or _state._global_backward_pre_hooks)
+
+
+class _Hook:
+    """One hook: its function as a value, and how it wants to be called."""
+
+    def __init__(self, function: Value, with_kwargs: bool) -> None:
+        self.function = function
+        self.with_kwargs = with_kwargs
+
+
+def _hooks(ev: Evaluator, module: Any, source: Source, table: str) -> list[_Hook]:
+    """The hooks of one table, global ones first, guarded."""
+    found: list[_Hook] = []
+    everywhere = getattr(_state, _GLOBAL[table])
+    if everywhere or getattr(module, table):
+        _guard_globals(ev)
+    if everywhere:
+        holder = Bound(ev.guards.bind(_state, "module_state"))
+        found += _table(ev, Attribute(holder, _GLOBAL[table]), everywhere, set())
+    hooks = getattr(module, table)
+    if not hooks:
+        return found
+    if getattr(module, "_forward_hooks_always_called", None):
+        raise Break("SJ010", "a forward hook is called even when `forward` raises")
+    ev.guards.add(f"not {source.guard}._forward_hooks_always_called")
+    wanting = getattr(module, f"{table}_with_kwargs")
+    ev.guards.add(f"tuple({source.guard}.{table}_with_kwargs) == {tuple(wanting)!r}")
+    return found + _table(ev, Attribute(source, table), hooks, set(wanting))
+
+
+def _guard_globals(ev: Evaluator) -> None:
+    if _state._global_forward_hooks_always_called or _state._global_forward_hooks_with_kwargs:
+        raise Break("SJ010", "global hooks with special wishes")
+    name = ev.guards.bind(_state, "module_state")
+    absent = [
+        "_global_backward_hooks",
+        "_global_backward_pre_hooks",
+        "_global_forward_hooks_always_called",
+        "_global_forward_hooks_with_kwargs",
+    ]
+    absent += [t for t in _GLOBAL.values() if not getattr(_state, t)]
+    ev.guards.add(f"not ({' or '.join(f'{name}.{t}' for t in absent)})", "global hooks")
+
+
+def _table(
+    ev: Evaluator, source: Source, hooks: OrderedDict[int, Any], wanting: set[int]
+) -> list[_Hook]:
+    ev.guards.add(f"tuple({source.guard}) == {tuple(hooks)!r}", "the same hooks")
+    return [
+        _Hook(ev.wrap(hook, Item(source, key)), key in wanting) for key, hook in hooks.items()
+    ]
+
+
+def _is_none(value: Value) -> bool:
+    return isinstance(value, Known) and value.obj is None
+
+
+def _with_hooks(
+    ev: Evaluator,
+    module: Known,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    before: list[_Hook],
+    after: list[_Hook],
+) -> Value:
+    from .calls import call as call_value
+
+    given, named = TupleValue(list(args)), DictValue(dict(kwargs))
+    for hook in before:
+        operands = (module, given, named) if hook.with_kwargs else (module, given)
+        answer = ev.look(call(ev, hook.function, *operands))
+        if _is_none(answer):
+            continue
+        if hook.with_kwargs:
+            if not isinstance(answer, TupleValue) or len(answer.items) != 2:
+                raise Break("SJ030", "raises RuntimeError: a forward pre-hook's answer")
+            given, named = (_structure(part) for part in answer.items)  # type: ignore[assignment]
+        else:
+            given = answer if isinstance(answer, TupleValue) else TupleValue([_single(answer)])
+    forward = attributes.load(ev, module, "forward")
+    result = call_value(ev, forward, list(given.items), dict(ev.dict_items(named)))
+    for hook in after:
+        operands = (module, given, named, result) if hook.with_kwargs else (module, given, result)
+        answer = ev.look(call(ev, hook.function, *operands))
+        if not _is_none(answer):
+            result = answer
+    return result
+
+
+def _structure(value: Value) -> Value:
+    if not isinstance(value, (TupleValue, DictValue)):
+        raise Break("SJ020", "a forward pre-hook's answer is not tracked")
+    return value
+
+
+def _single(value: Value) -> Value:
+    if isinstance(value, Known) and isinstance(value.obj, tuple):
+        raise Break("SJ020", "a forward pre-hook's answer is not tracked")
+    return value
+
+
+__all__ = ["call_module", "constant", "has_global_hooks", "is_frozen"]

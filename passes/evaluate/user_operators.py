@@ -1,0 +1,147 @@
+"""Operators on instances of user classes, in the order in which Python asks the operands."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from .breaks import Break
+from .special_methods import call_special, defines
+from .values import InstanceValue, Known, TensorValue, Value, constant, is_constant, python_type
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
+
+
+def is_user_object(value: Value) -> bool:
+    """Whether operators may mean what a user's class says."""
+    if isinstance(value, InstanceValue):
+        return True
+    return (
+        isinstance(value, Known)
+        and value.source is not None
+        and not is_constant(value.obj)
+        and not isinstance(value.obj, type)
+        and not callable(value.obj)
+    )
+
+
+def _not_implemented(value: Value | None) -> bool:
+    return value is None or (isinstance(value, Known) and value.obj is NotImplemented)
+
+
+def binary(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
+    """Returns `left <op> right` where one is an instance of a user's class."""
+    attempts = [(left, right, f"__{name}__"), (right, left, f"__r{name}__")]
+    kinds = python_type(left), python_type(right)
+    if None not in kinds and kinds[0] is kinds[1]:
+        attempts.pop()
+    elif _overrides(kinds[0], kinds[1], f"__r{name}__"):
+        attempts.reverse()
+    for receiver, other, method in attempts:
+        result = call_special(ev, receiver, method, other)
+        if not _not_implemented(result):
+            return result  # type: ignore[return-value]
+        if result is None and _library_defines(receiver, method):
+            raise Break("SJ020", f"`{method}` of a {type(receiver).__name__}")
+    raise Break("SJ030", f"`{name}` is not defined for these operands")
+
+
+def _overrides(left: Any, right: Any, method: str) -> bool:
+    """Whether the right operand is asked first: its class derives from the left one's."""
+    return (
+        isinstance(left, type)
+        and isinstance(right, type)
+        and right is not left
+        and issubclass(right, left)
+        and getattr(right, method, None) is not getattr(left, method, None)
+    )
+
+
+def _library_defines(value: Value, method: str) -> bool:
+    """Whether an operand has a method that is no user's function and may answer."""
+    if isinstance(value, TensorValue):
+        return True
+    if isinstance(value, InstanceValue):
+        return defines(value, method)
+    return isinstance(value, Known) and not is_constant(value.obj) and defines(value, method)
+
+
+def in_place(ev: Evaluator, name: str, left: Value, right: Value) -> Value | None:
+    """Returns `left <op>= right` by `__iadd__` and the like; None without such a method."""
+    result = call_special(ev, left, f"__i{name}__", right)
+    return None if _not_implemented(result) else result
+
+
+def unary(ev: Evaluator, name: str, operand: Value) -> Value:
+    """Returns `-x`, `+x` or `~x` of an instance."""
+    result = call_special(ev, operand, f"__{name}__")
+    if result is None:
+        raise Break("SJ030", f"`{name}` is not defined for this operand")
+    return result
+
+
+def compare(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
+    """Returns a rich comparison where one side is an instance of a user's class."""
+    attempts = [(left, right, name), (right, left, _REFLECTED[name])]
+    if _overrides(python_type(left), python_type(right), f"__{_REFLECTED[name]}__"):
+        attempts.reverse()
+    for receiver, other, operation in attempts:
+        result = _ask(ev, receiver, other, operation)
+        if not _not_implemented(result):
+            return result  # type: ignore[return-value]
+    if name in ("eq", "ne"):
+        from .operators import identical
+
+        same = identical(ev, left, right)
+        return constant(same if name == "eq" else not same)
+    raise Break("SJ030", f"`{name}` is not defined for these operands")
+
+
+def _ask(ev: Evaluator, receiver: Value, other: Value, operation: str) -> Value | None:
+    method = f"__{operation}__"
+    cls = python_type(receiver)
+    if cls is None:
+        raise Break("SJ020", f"a comparison with a {type(receiver).__name__}")
+    if not is_user_object(receiver):
+        if isinstance(receiver, TensorValue):
+            raise Break("SJ020", "a comparison of a tensor with an instance")
+        return None
+    if operation in ("eq", "ne") and _generated_equality(cls):
+        return _dataclass_equality(ev, receiver, other, operation)
+    result = call_special(ev, receiver, method, other)
+    if result is None and operation == "ne":
+        # object.__ne__ inverts `__eq__`.
+        equal = _ask(ev, receiver, other, "eq")
+        if not _not_implemented(equal):
+            from .truth import truth
+
+            return constant(not truth(ev, equal))  # type: ignore[arg-type]
+        return equal
+    if result is None and getattr(cls, method, None) is not getattr(object, method):
+        raise Break("SJ020", f"`{cls.__name__}.{method}` is not evaluated")
+    return result
+
+
+def _generated_equality(cls: type) -> bool:
+    code = getattr(cls.__eq__, "__code__", None)
+    return dataclasses.is_dataclass(cls) and code is not None and code.co_filename == "<string>"
+
+
+def _dataclass_equality(
+    ev: Evaluator, left: Value, right: Value, operation: str
+) -> Value:
+    from . import attributes
+    from .operators import _same_item
+
+    if python_type(left) is not python_type(right):
+        return constant(NotImplemented)
+    for value in (left, right):
+        if isinstance(value, Known) and value.source is not None:
+            ev.guards.type_of(value.source, value.obj)
+    names = [f.name for f in dataclasses.fields(python_type(left)) if f.compare]  # type: ignore[arg-type]
+    pairs = [(attributes.load(ev, left, n), attributes.load(ev, right, n)) for n in names]
+    same = all(_same_item(ev, a, b) for a, b in pairs)
+    return constant(same if operation == "eq" else not same)
