@@ -16,7 +16,7 @@ After:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import sympy
 import torch
@@ -25,6 +25,7 @@ from torch import fx
 from .axes import tidy
 from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
 from .grouping import Group, Plan, Trial, memory, plan
+from .in_place import Targets, candidates, safe
 from .loops import (
     Const,
     Kernel,
@@ -71,12 +72,14 @@ class Schedule:
         stored: Definitions that kernels put into memory, in order of their launch.
         lowered: The definitions.
         empty: Definitions without elements, which no kernel writes.
+        in_place: Results that kernels write into the memory of an input.
     """
 
     steps: tuple[Launch | Call, ...]
     stored: tuple[Definition, ...]
     lowered: Lowered
     empty: tuple[Definition, ...] = ()
+    in_place: Targets = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -92,6 +95,7 @@ def fuse(
     keep_fp32: bool = False,
     taken: Iterable[str] = (),
     prefix: str = "",
+    mutations: Targets | None = None,
 ) -> Schedule:
     """Returns the kernels and calls that compute a graph.
 
@@ -102,8 +106,10 @@ def fuse(
         words: The torch function that each node came from, for names of kernels.
         taken: Names that kernels must not have.
         prefix: What the names of kernels start with.
+        mutations: Results that are to be copied into inputs and wanted nowhere else.
     """
     grouped = plan(lowered)
+    in_place = candidates(grouped, mutations or {})
     namer = _Namer({*taken, *(d.name for d in lowered.definitions)})
     steps: list[Launch | Call] = []
     stored: list[Definition] = []
@@ -123,10 +129,19 @@ def fuse(
         if not writes:
             continue
         stored.extend(writes)
-        kernel, nodes = _KernelMaker(group, grouped, comments or {}, keep_fp32).make()
+        targets = {d: in_place[d] for d in writes if d in in_place}
+        kernel, nodes = _KernelMaker(
+            group, grouped, comments or {}, keep_fp32, targets
+        ).make()
+        unsafe = [d for d, source in targets.items() if not safe(kernel, source.name)]
+        if unsafe:
+            for d in unsafe:
+                del targets[d], in_place[d]
+            maker = _KernelMaker(group, grouped, comments or {}, keep_fp32, targets)
+            kernel, nodes = maker.make()
         name = namer(prefix + _kernel_name(nodes, words or {}))
         steps.append(Launch(_renamed(kernel, name), nodes))
-    return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty))
+    return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty), in_place)
 
 
 def _renamed(kernel: Kernel, name: str) -> Kernel:
@@ -149,8 +164,14 @@ def amount(number: sympy.Expr) -> str:
 
 class _KernelMaker:
     def __init__(
-        self, group: Group, grouped: Plan, comments: Comments, keep_fp32: bool
+        self,
+        group: Group,
+        grouped: Plan,
+        comments: Comments,
+        keep_fp32: bool,
+        in_place: Targets,
     ) -> None:
+        self.in_place = in_place
         self.group, self.grouped = group, grouped
         self.comments, self.keep_fp32 = comments, keep_fp32
         assert group.frame is not None
@@ -187,18 +208,26 @@ class _KernelMaker:
             if d.kind == MAP:
                 self._label(value, d)
             if d in self.grouped.stored:
+                target = self.in_place.get(d, d)
                 index = sum(
-                    (i * s for i, s in zip(trial.places[d], d.stride, strict=True)),
+                    (
+                        i * s
+                        for i, s in zip(trial.places[d], target.stride, strict=True)
+                    ),
                     start=sympy.Integer(0),
                 )
                 level = self.group.members[d] if space.frame.folds else "inner"
-                body.append(Store(memory(d), sympy.expand(index), value, level))
+                body.append(Store(memory(target), sympy.expand(index), value, level))
         for (d, _), value in trial.done.items():
             if d.kind == MAP and d in self.grouped.inlined:
                 self._label(self._finish(value), d)
         for d in order:
             self._collect(d, nodes)
-        kernel = Kernel("", space.outer, space.inner, _ordered(body), self.labels)
+        names = {source.name for source in self.in_place.values()}
+        ordered = _ordered(body)
+        late = [s for s in ordered if isinstance(s, Store) and s.buffer.name in names]
+        body = [*(s for s in ordered if s not in late), *late]
+        kernel = Kernel("", space.outer, space.inner, tuple(body), self.labels)
         return check(tidy(kernel)), tuple(
             n for n in self.grouped.lowered.values if n in nodes
         )

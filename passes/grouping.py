@@ -53,6 +53,7 @@ class Group:
         members: Definition -> level.
         extern: The node of an extern call.
         before: Groups that must run before this one, transitively, as a bit set of `number`.
+        reads: The memory that it reads.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Group:
     members: dict[Definition, str] = field(default_factory=dict)
     extern: fx.Node | None = None
     before: int = 0
+    reads: dict[Definition, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +136,7 @@ class _Grouping:
         stored = dict(self.pinned)
         for group in self.groups:
             for member in group.members:
+                group.reads.update(self.leaves[member])
                 for leaf in self.leaves[member]:
                     if self.home.get(leaf) not in (None, group):
                         stored[leaf] = None
@@ -228,6 +231,7 @@ class _Grouping:
             group.extern = d.node
             self.extern[d.node] = group
             for operand in extern_operands(d.node, self.lowered):
+                group.reads[base_of(operand)] = None
                 self._depend(group, self.home.get(base_of(operand)))
             if is_random(d.node):
                 self._depend(group, self.last_random)

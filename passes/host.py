@@ -131,14 +131,19 @@ class Host:
         steps: list[Launch | Call] = list(self.schedule.steps)
         for d in self.schedule.empty:
             self._allocate(d)
-        stored = {d.name: d for d in self.schedule.stored}
+        in_place = self.schedule.in_place
+        stored = {d.name: d for d in self.schedule.stored if d not in in_place}
+        for d, source in in_place.items():
+            self.named.update({d.node: source.name})
         last = self._last_uses(steps)
         for number, step in enumerate(steps):
             if isinstance(step, Call):
                 self._call(step.node)
             else:
                 for buffer in step.kernel.outputs:
-                    self._allocate(stored[buffer.name])
+                    # What is written in place is an input already.
+                    if buffer.name in stored:
+                        self._allocate(stored[buffer.name])
                 self._bring(step)
                 self.lines.extend(self.calls[step.kernel.name])
             dead = [name for name, at in last.items() if at == number]
@@ -157,6 +162,9 @@ class Host:
         if d.device.type == "cpu":
             self.imports["from srcjit.runtime import empty_cpu"] = None
             text = f"empty_cpu({size}, {stride}, {d.dtype})"
+        elif d.device.type == "cuda":
+            self.imports["from srcjit.runtime.triton import empty_cuda"] = None
+            text = f"empty_cuda({size}, {stride}, {d.dtype}, {d.device.index or 0})"
         else:
             device = f"device={str(d.device)!r}"
             text = f"torch.empty_strided({size}, {stride}, dtype={d.dtype}, {device})"

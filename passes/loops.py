@@ -39,6 +39,7 @@ import math
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import sympy
@@ -147,6 +148,7 @@ class Const(Value):
     value: int | float | bool
 
     def __new__(cls, value: int | float | bool, dtype: torch.dtype) -> Const:
+        """Interns the number; it is converted to what `dtype` stores."""
         if dtype is torch.bool:
             value = bool(value)
         elif dtype.is_floating_point:
@@ -181,6 +183,7 @@ class Load(Value):
         mask: Value | None = None,
         indirect: tuple[tuple[sympy.Symbol, Value], ...] = (),
     ) -> Load:
+        """Interns the load."""
         index = sympy.sympify(index)
         return _intern(
             cls,
@@ -194,6 +197,7 @@ class Load(Value):
 
     @property
     def operands(self) -> tuple[Value, ...]:
+        """The mask, if there is one, and the values in the index."""
         found = tuple(value for _, value in self.indirect)
         return found if self.mask is None else (self.mask, *found)
 
@@ -206,6 +210,7 @@ class IndexValue(Value):
     index: Expr
 
     def __new__(cls, index: Expr, dtype: torch.dtype = torch.int64) -> IndexValue:
+        """Interns the expression."""
         index = sympy.sympify(index)
         return _intern(cls, (index, dtype), index=index, dtype=dtype)
 
@@ -218,6 +223,7 @@ class ScalarArg(Value):
     name: str
 
     def __new__(cls, name: str, dtype: torch.dtype) -> ScalarArg:
+        """Interns the name."""
         return _intern(cls, (name, dtype), name=name, dtype=dtype)
 
 
@@ -229,6 +235,7 @@ class Ref(Value):
     name: str
 
     def __new__(cls, name: str, dtype: torch.dtype) -> Ref:
+        """Interns the name."""
         return _intern(cls, (name, dtype), name=name, dtype=dtype)
 
 
@@ -241,10 +248,12 @@ class Op(Value):
     args: tuple[Value, ...]
 
     def __new__(cls, name: str, args: tuple[Value, ...], dtype: torch.dtype) -> Op:
+        """Interns the application, unchecked."""
         return _intern(cls, (name, args, dtype), name=name, args=args, dtype=dtype)
 
     @property
     def operands(self) -> tuple[Value, ...]:
+        """The arguments."""
         return self.args
 
 
@@ -332,12 +341,12 @@ class Kernel:
     labels: Mapping[Value, Label] = field(default_factory=dict)
     comment: str = ""
 
-    @property
+    @cached_property
     def values(self) -> tuple[Value, ...]:
         """Every distinct value of the body, operands before their users."""
         return tuple(walk(s.value for s in self.body))
 
-    @property
+    @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
         """Buffers that are loaded from, in order of first use."""
         return tuple(

@@ -22,7 +22,7 @@ _BOOL = (torch.bool,)
 _NUMBER = _INT + _FLOAT
 _BITS = _BOOL + _INT
 _ANY = _NUMBER + _BOOL
-_STORAGE = _ANY + (torch.float16, torch.bfloat16)
+_STORAGE = (*_ANY, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)

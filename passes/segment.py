@@ -14,7 +14,8 @@ from __future__ import annotations
 import linecache
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,7 +24,8 @@ from torch import fx
 from srcjit.options import Options
 from srcjit.origin import Origin
 
-from . import autograd
+from . import autograd, plans
+from .definitions import Definition, Lowered
 from .functional import Functional, functionalize
 from .fuse import Call, Schedule, fuse
 from .groups_text import flat_lines, group_functions
@@ -77,6 +79,22 @@ def shorten_names(graph: ATenGraph) -> None:
                 node._rename(short)
 
 
+def merged_imports(lines: Iterable[str]) -> tuple[str, ...]:
+    """One `from … import a, b` a module, plain imports first, in alphabetical order."""
+    plain: set[str] = set()
+    names: dict[str, set[str]] = {}
+    for line in lines:
+        if line.startswith("from "):
+            module, _, imported = line.removeprefix("from ").partition(" import ")
+            names.setdefault(module, set()).update(imported.split(", "))
+        else:
+            plain.add(line)
+    joined = (
+        f"from {m} import {', '.join(sorted(n))}" for m, n in sorted(names.items())
+    )
+    return (*sorted(plain), *joined)
+
+
 def _say_once(message: str) -> None:
     if message not in _said:
         _said.add(message)
@@ -125,6 +143,7 @@ class _SegmentWriter:
         self.definitions: list[str] = []
         self.imports: dict[str, None] = {}
         self.kernels = 0
+        self.in_place: dict[int, None] = {}
         self.taken = {"torch", "triton", "tl", "launch", "libdevice", self.name}
 
     def write(self) -> SegmentCode:
@@ -133,7 +152,15 @@ class _SegmentWriter:
         if backward is None:
 
             def finish(inputs: list[str], results: list[str]) -> list[str]:
-                return autograd.after_the_call(self.functional, inputs, results)
+                left = tuple(
+                    m for m in self.functional.mutations if m.input not in self.in_place
+                )
+                rest = replace(self.functional, mutations=left)
+                version = "torch.autograd.graph.increment_version"
+                return [
+                    *(f"{version}({inputs[i]})" for i in self.in_place),
+                    *autograd.after_the_call(rest, inputs, results),
+                ]
 
             function = self._function(forward, self.name, finish, top=True)
         else:
@@ -162,7 +189,7 @@ class _SegmentWriter:
             self.name,
             function.strip("\n") + "\n",
             definitions=f"{definitions}\n" if definitions else "",
-            imports=tuple(self.imports),
+            imports=merged_imports(self.imports),
             bindings=self.constants.bindings,
             kernels=self.kernels,
         )
@@ -179,6 +206,7 @@ class _SegmentWriter:
             lines = flat_lines(graph, symbols, self.constants, comments, finish)
         else:
             lowered = lower(graph)
+            mutations = self._mutations(graph, lowered) if top else {}
             for note in lowered.notes:
                 log.debug("%s: %s", name, note)
             schedule = fuse(
@@ -188,9 +216,16 @@ class _SegmentWriter:
                 keep_fp32=self.options.keep_fp32,
                 taken=self.taken,
                 prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
+                mutations=mutations,
             )
             self.taken.update(k.name for k in schedule.kernels)
-            externs = any(isinstance(s, Call) for s in schedule.steps)
+            for position, node in enumerate(graph.placeholders):
+                if lowered.values[node] in schedule.in_place.values():
+                    self.in_place[position] = None
+            # At stage `fuse` the groups are ATen calls as well.
+            externs = self.stage == "fuse" or any(
+                isinstance(s, Call) for s in schedule.steps
+            )
             if self.stage == "fuse":
                 text, lines = group_functions(
                     graph, schedule, symbols, self.constants, comments, finish
@@ -239,6 +274,31 @@ class _SegmentWriter:
             return lines
         *body, last = lines
         return [f"with {', '.join(guards)}:", *(f"    {line}" for line in body), last]
+
+    def _mutations(
+        self, graph: ATenGraph, lowered: Lowered
+    ) -> dict[Definition, Definition]:
+        """Results that only go into an input, which a kernel may write there itself."""
+        if self.stage != "emit":
+            return {}
+        wanted = [r for r in graph.results if isinstance(r, fx.Node)]
+        found: dict[Definition, Definition] = {}
+        for mutation in self.functional.mutations:
+            node = graph.results[mutation.output]
+            target = lowered.values[graph.placeholders[mutation.input]]
+            result = lowered.values.get(node) if isinstance(node, fx.Node) else None
+            if not isinstance(result, Definition) or not isinstance(target, Definition):
+                continue
+            planned = any(
+                getattr(plan, "index", None) == mutation.output
+                for plan in self.functional.outputs
+                if isinstance(plan, plans.Value | plans.ViewOfOutput)
+            )
+            # NOTE: tensors made in inference mode have no version to count.
+            inference = self.segment.inputs[mutation.input].is_inference()
+            if not planned and not inference and wanted.count(node) == 1:
+                found[result] = target
+        return found
 
     def _node_comments(self, graph: ATenGraph) -> dict[fx.Node, str]:
         return {

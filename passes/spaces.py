@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import sympy
 
@@ -187,7 +188,7 @@ def _split(size: Expr, cuts: list[Expr]) -> list[Expr]:
             chain.append(cut)
     chain.sort(key=lambda c: sum(_divides(d, c) for d in chain))
     chain.append(size)
-    parts = [sympy.cancel(b / a) for a, b in zip(chain, chain[1:], strict=False)]
+    parts = [sympy.cancel(b / a) for a, b in pairwise(chain)]
     return list(reversed(parts)) if parts else [size]
 
 

@@ -86,7 +86,9 @@ def _spell(e: Any, symbols: Mapping[sympy.Symbol, str], level: int) -> str:
         return str(int(e)) if int(e) >= 0 or level == 0 else f"({int(e)})"
     if e.is_Add:
         # Constants last, as a person writes them: s0 - 1.
-        terms = sorted(e.args, key=lambda a: (bool(a.is_number), bool(a.as_coeff_Mul()[0] < 0)))
+        terms = sorted(
+            e.args, key=lambda a: (bool(a.is_number), bool(a.as_coeff_Mul()[0] < 0))
+        )
         text, mine = _spell(terms[0], symbols, 1), 1
         for term in terms[1:]:
             minus = bool(term.as_coeff_Mul()[0] < 0)

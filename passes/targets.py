@@ -84,8 +84,15 @@ def _triton(kernels: Sequence[Kernel], symbols: dict[Any, str]) -> Printed:
     for p in printed.values():
         imports.update(dict.fromkeys(p.imports))
     text = "\n\n\n".join(p.text.strip("\n") for p in printed.values())
+    jobs = [job for p in printed.values() for job in p.precompile_jobs()]
+    if len(jobs) > 1:
+        # All of them at once, in threads; `launch` waits for the one that it needs.
+        imports["from srcjit.runtime.triton import precompile"] = None
+        text += "\n\nprecompile(\n    [\n"
+        text += "".join(f"        {job},\n" for job in jobs) + "    ]\n)"
     calls = {
-        k.name: _commented(printed[k.name].host_lines(symbols), k.comment) for k in kernels
+        k.name: _commented(printed[k.name].host_lines(symbols), k.comment)
+        for k in kernels
     }
     return Printed(text, calls, tuple(imports))
 

@@ -5,15 +5,17 @@ function `(builder, *arguments)` that returns a definition or a tuple of them, o
 `NoLoopForm`. What is not in the table stays an ATen call.
 """
 
-from . import activations, creation, pointwise, reductions, views
+from . import activations, creation, logic, normalizations, pointwise, reductions, views
 from .builder import Builder, NoLoopForm
 
 TABLE = {
     **pointwise.TABLE,
+    **logic.TABLE,
     **activations.TABLE,
     **views.TABLE,
     **creation.TABLE,
     **reductions.TABLE,
+    **normalizations.TABLE,
 }
 
 __all__ = ["TABLE", "Builder", "NoLoopForm"]

@@ -67,10 +67,21 @@ def _operand(
 ) -> Value:
     low = common in LOW_PRECISION
     if not isinstance(argument, Definition):
-        return _rounded(argument, common) if low and rounded else number(argument, work)
+        return (
+            rounded_number(argument, common)
+            if low and rounded
+            else number(argument, work)
+        )
     if low and argument.dtype is not common and (argument.size or rounded):
         return cast(element(argument, read, index, common), work)
     return element(argument, read, index, work)
+
+
+def rounded_number(argument: Any, dtype: torch.dtype) -> Value:
+    """A number as eager stores it in a tensor of `dtype` before it compares."""
+    if dtype in LOW_PRECISION and isinstance(argument, int | float):
+        argument = torch.tensor(argument, dtype=dtype).item()
+    return number(argument, compute_dtype(dtype))
 
 
 def unary(name: str) -> Callable[..., Definition]:
@@ -129,7 +140,9 @@ def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
         return apply(b, lambda u, v: op(name, u, v), x, y, rounded=rounded)
 
     def scaled(u: Value, v: Value) -> Value:
-        factor = _rounded(alpha, b.fake.dtype) if rounded else number(alpha, v.dtype)
+        factor = (
+            rounded_number(alpha, b.fake.dtype) if rounded else number(alpha, v.dtype)
+        )
         return op(name, u, op("mul", v, factor))
 
     return apply(b, scaled, x, y, rounded=rounded)
@@ -392,157 +405,6 @@ def addcdiv(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition
     return apply(b, form, x, y, z)
 
 
-# ── comparisons and logic ─────────────────────────────────────────────────────────────────
-
-
-def _promoted(*arguments: Any) -> torch.dtype:
-    """The common dtype of arguments, by eager's rules for tensors and numbers."""
-    fakes = [a.node.meta["val"] if isinstance(a, Definition) else a for a in arguments]
-    facts: list[Any] = []
-    for argument, fake in zip(arguments, fakes, strict=True):
-        if isinstance(argument, Definition):
-            facts.append(
-                torch.empty(
-                    (1,) * len(argument.size), dtype=argument.dtype, device="meta"
-                )
-            )
-        elif isinstance(fake, bool | int | float):
-            facts.append(fake)
-        else:
-            raise NoLoopForm("comparison with a number that is only known at run time")
-    common = facts[0]
-    if len(facts) == 1:
-        return common.dtype
-    return torch.result_type(facts[0], facts[1])
-
-
-def comparison(name: str) -> Callable[..., Definition]:
-    """Compares in the common dtype, to which numbers are rounded first."""
-
-    def lowering(b: Builder, x: Any, y: Any) -> Definition:
-        common = _promoted(x, y)
-        work = compute_dtype(common)
-
-        def at(read: Read, index: Index) -> Value:
-            values = [
-                _rounded(a, common)
-                if not isinstance(a, Definition)
-                else element(a, read, index, work)
-                for a in (x, y)
-            ]
-            return op(name, *values)
-
-        return b.map(at)
-
-    return lowering
-
-
-def _rounded(argument: Any, dtype: torch.dtype) -> Value:
-    """A number as eager stores it in a tensor of `dtype` before it compares."""
-    if dtype in LOW_PRECISION and isinstance(argument, int | float):
-        argument = torch.tensor(argument, dtype=dtype).item()
-    return number(argument, compute_dtype(dtype))
-
-
-def logical(name: str) -> Callable[..., Definition]:
-    def lowering(b: Builder, *arguments: Any) -> Definition:
-        return apply(b, lambda *v: op(name, *v), *arguments, dtype=torch.bool)
-
-    return lowering
-
-
-def bits(name: str) -> Callable[..., Definition]:
-    def lowering(b: Builder, *arguments: Any) -> Definition:
-        return apply(b, lambda *v: op(name, *v), *arguments)
-
-    return lowering
-
-
-def isnan(b: Builder, x: Definition) -> Definition:
-    return _float_test(b, x, lambda v: op("isnan", v), False)
-
-
-def isinf(b: Builder, x: Definition) -> Definition:
-    return _float_test(b, x, lambda v: op("isinf", v), False)
-
-
-def isfinite(b: Builder, x: Definition) -> Definition:
-    def finite(v: Value) -> Value:
-        return op("bitwise_not", op("bitwise_or", op("isnan", v), op("isinf", v)))
-
-    return _float_test(b, x, finite, True)
-
-
-def _float_test(b: Builder, x: Definition, form: Scalar, integers: bool) -> Definition:
-    if not x.dtype.is_floating_point:
-        return b.map(lambda read, index: Const(integers, torch.bool))
-    return apply(b, form, x, dtype=compute_dtype(x.dtype))
-
-
-def signed_inf(negative: bool) -> Callable[..., Definition]:
-    """isposinf and isneginf."""
-
-    def lowering(b: Builder, x: Definition) -> Definition:
-        def test(v: Value) -> Value:
-            return op("eq", v, like(v, -math.inf if negative else math.inf))
-
-        return _float_test(b, x, test, False)
-
-    return lowering
-
-
-def signbit(b: Builder, x: Definition) -> Definition:
-    if x.dtype.is_floating_point:
-        return apply(b, lambda v: op("signbit", v), x, dtype=compute_dtype(x.dtype))
-    if x.dtype is torch.bool:
-        return b.map(lambda read, index: Const(False, torch.bool))
-    return apply(b, lambda v: op("lt", v, like(v, 0)), x, dtype=x.dtype)
-
-
-def where(b: Builder, condition: Definition, x: Any, y: Any) -> Definition:
-    dtype = b.fake.dtype
-
-    def at(read: Read, index: Index) -> Value:
-        test = element(condition, read, index, torch.bool)
-        return op("where", test, *(_stored(a, read, index, dtype) for a in (x, y)))
-
-    return b.map(at)
-
-
-def _stored(argument: Any, read: Read, index: Index, dtype: torch.dtype) -> Value:
-    """An argument in its storage dtype, which a mere choice does not leave."""
-    if isinstance(argument, Definition):
-        return element(argument, read, index, dtype)
-    return cast(number(argument, compute_dtype(dtype)), dtype)
-
-
-def masked_fill(b: Builder, x: Definition, mask: Definition, value: Any) -> Definition:
-    return where(b, mask, value, x)
-
-
-# ── conversion and copies ─────────────────────────────────────────────────────────────────
-
-
-def copy_of(b: Builder, x: Definition, **_: Any) -> Definition:
-    """`clone`, `contiguous`, `_to_copy`: the same elements, perhaps in another dtype."""
-    if x.device != b.fake.device:
-        raise NoLoopForm("copy between devices")
-    return b.map(lambda read, index: cast(read(x, index), b.fake.dtype))
-
-
-def copy_from(
-    b: Builder, x: Definition, source: Any, non_blocking: bool = False
-) -> Definition:
-    """The functional `copy`: the elements of `source` in the place of `x`."""
-    if isinstance(source, Definition) and source.device != x.device:
-        raise NoLoopForm("copy between devices")
-    return b.map(lambda read, index: _stored(source, read, index, b.fake.dtype))
-
-
-def fill(b: Builder, x: Definition, value: Any) -> Definition:
-    return b.map(lambda read, index: _stored(value, read, index, b.fake.dtype))
-
-
 def logit(b: Builder, x: Definition, eps: Any = None) -> Definition:
     def form(v: Value) -> Value:
         one = like(v, 1.0)
@@ -598,39 +460,9 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.hypot": binary("hypot"),
     "aten.copysign": binary("copysign"),
     "aten.nextafter": binary("nextafter"),
-    "aten.isnan": isnan,
-    "aten.isinf": isinf,
-    "aten.isfinite": isfinite,
-    "aten.isposinf": signed_inf(False),
-    "aten.isneginf": signed_inf(True),
-    "aten.signbit": signbit,
-    "aten.where": where,
-    "aten.masked_fill": masked_fill,
-    "aten.clone": copy_of,
-    "aten.contiguous": copy_of,
-    "aten._to_copy": copy_of,
-    "aten.lift_fresh_copy": copy_of,
-    "aten.copy": copy_from,
-    "aten.fill": fill,
     "aten.logit": logit,
     "aten.rad2deg": float_unary(_degrees),
     "aten.deg2rad": float_unary(_radians),
-    "aten.logical_not": logical("bitwise_not"),
-    "aten.logical_and": logical("bitwise_and"),
-    "aten.logical_or": logical("bitwise_or"),
-    "aten.logical_xor": logical("bitwise_xor"),
-    "aten.bitwise_not": bits("bitwise_not"),
-    "aten.bitwise_and": bits("bitwise_and"),
-    "aten.bitwise_or": bits("bitwise_or"),
-    "aten.bitwise_xor": bits("bitwise_xor"),
-    "aten.bitwise_left_shift": bits("shl"),
-    "aten.bitwise_right_shift": bits("shr"),
-    "aten.__lshift__": bits("shl"),
-    "aten.__rshift__": bits("shr"),
-    **{
-        f"aten.{name}": comparison(name)
-        for name in ("eq", "ne", "lt", "le", "gt", "ge")
-    },
     **{
         f"aten.{name}": unary(name)
         for name in (

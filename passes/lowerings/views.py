@@ -172,7 +172,7 @@ def split(b: Builder, x: Definition, size: Any, dim: int = 0) -> tuple[Definitio
 def unbind(b: Builder, x: Definition, dim: int = 0) -> tuple[Definition, ...]:
     at = position(dim, len(x.size))
     return tuple(
-        b.view(x, lambda i, n=as_expr(n): (*i[:at], n, *i[at:]), like=fake)
+        b.view(x, lambda i, n=n: (*i[:at], as_expr(n), *i[at:]), like=fake)
         for n, fake in enumerate(b.fake)
     )
 
