@@ -8,12 +8,25 @@ Before:
 After:
 
     >>> import sympy, torch
-    >>> from srcjit.passes.loops import Axis, Buffer, Const, Kernel, Load, Store, op, symbol
+    >>> from srcjit.passes.loops import (
+    ...     Axis,
+    ...     Buffer,
+    ...     Const,
+    ...     Kernel,
+    ...     Load,
+    ...     Store,
+    ...     op,
+    ...     symbol,
+    ... )
     >>> i, n = symbol("i"), sympy.Integer(8)
     >>> x, y = (Buffer(b, torch.float32, torch.device("cpu"), (n,), (n,)) for b in "xy")
     >>> doubled = op("mul", Load(x, i), Const(2.0, torch.float32))
-    >>> print(print_kernel(Kernel("scale", (Axis(i, n),), (), (Store(y, i, doubled),)), "scale"))
-    extern "C" void scale(const float* x, float* y) {
+    >>> print(
+    ...     print_kernel(
+    ...         Kernel("scale", (Axis(i, n),), (), (Store(y, i, doubled),)), "scale"
+    ...     )
+    ... )
+    void scale(const float* x, float* y) {
         #pragma omp simd
         for (long i = 0; i < 8; ++i) {
             y[i] = x[i] * 2.0f;
@@ -34,7 +47,7 @@ from .print_cpp_schedule import Shape, schedule
 
 
 def print_kernel(kernel: Kernel, name: str) -> str:
-    """Returns the text of `extern "C" void name(...)`, parameters as `kernel.parameters`."""
+    """Returns the text of `void name(...)`, parameters as `kernel.parameters`."""
     body = Body(kernel, name)
     plan = schedule(kernel)
     if plan.shape is Shape.POINTS:
@@ -43,5 +56,5 @@ def print_kernel(kernel: Kernel, name: str) -> str:
         print_columns(body, plan)
     else:
         print_rows(body, plan)
-    head = f'extern "C" void {name}({body.parameters}) {{'
+    head = f"void {name}({body.parameters}) {{"
     return "\n".join([head, *body.lines, "}"]) + "\n"

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import sympy
-import torch
 
 from .loops import (
     Axis,
@@ -74,7 +73,9 @@ class Body:
             s: self.fresh(s.name) for s in (*axes, *kernel.sizes)
         }
         self.buffers: dict[str, str] = {}
-        self._in_place = {b.name for b in kernel.inputs} & {b.name for b in kernel.outputs}
+        self._in_place = {b.name for b in kernel.inputs} & {
+            b.name for b in kernel.outputs
+        }
         self.parameters = ", ".join(self._parameter(p) for p in kernel.parameters)
         self.printer = Printer(self.known, self.buffers, self.symbols)
 
@@ -231,7 +232,9 @@ class Body:
         """Emits `const T name = value;`."""
         text = self.printer.text(value) if spell is None else spell(value)
         name = self.fresh(self.hint(value))
-        self.emit(f"const {C_TYPES[value.dtype]} {name} = {text};", self.label(value).comment)
+        self.emit(
+            f"const {C_TYPES[value.dtype]} {name} = {text};", self.label(value).comment
+        )
         self.set(value, name)
 
     def hoist(self, roots: Iterable[Value], bound: frozenset[object]) -> list[Value]:
@@ -262,15 +265,17 @@ class Body:
                 continue
             in_place = isinstance(value, Load) and value.buffer.name in self._in_place
             once = uses[value] < 2 and value in roots
-            named = bool(self.label(value).comment) and not once and isinstance(value, Op)
-            if value in keep or uses[value] > 1 or in_place or named:
-                self.let(value)
-            elif not once and len(self.printer.text(value)) > _LONG:
+            named = (
+                bool(self.label(value).comment) and not once and isinstance(value, Op)
+            )
+            if value in keep or uses[value] > 1 or in_place or named or (not once and len(self.printer.text(value)) > _LONG):
                 self.let(value)
 
     def store(self, statement: Store) -> None:
         """Emits `y[i] = value;`."""
-        target = f"{self.buffers[statement.buffer.name]}[{self.index(statement.index).text}]"
+        target = (
+            f"{self.buffers[statement.buffer.name]}[{self.index(statement.index).text}]"
+        )
         comment = self.label(statement.value).comment
         line = f"{target} = {self.printer.of(statement.value).text};"
         self.emit(line, comment)

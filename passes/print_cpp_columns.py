@@ -1,19 +1,19 @@
 """Prints reductions over an axis that jumps through memory: a block of columns at once.
 
-    #pragma omp parallel for
-    for (long j_block = 0; j_block < 71; j_block += 16) {
-        const long width = smaller(16, 71 - j_block);
-        double total_acc[16];
-        for (long lane = 0; lane < width; ++lane) total_acc[lane] = 0.0;
-        for (long k = 0; k < 133; ++k) {
-            #pragma omp simd
-            for (long lane = 0; lane < width; ++lane) {
-                const long j = j_block + lane;
-                total_acc[lane] += x[71 * k + j];
-            }
+#pragma omp parallel for
+for (long j_block = 0; j_block < 71; j_block += 16) {
+    const long width = smaller(16, 71 - j_block);
+    double total_acc[16];
+    for (long lane = 0; lane < width; ++lane) total_acc[lane] = 0.0;
+    for (long k = 0; k < 133; ++k) {
+        #pragma omp simd
+        for (long lane = 0; lane < width; ++lane) {
+            const long j = j_block + lane;
+            total_acc[lane] += x[71 * k + j];
         }
-        …
     }
+    …
+}
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ class _Columns:
     def print(self) -> None:
         """Emits the passes, and the outer stores behind them."""
         body = self.body
-        outer = [s for s in body.kernel.body if isinstance(s, Store) and s.level == "outer"]
+        outer = [
+            s for s in body.kernel.body if isinstance(s, Store) and s.level == "outer"
+        ]
         passes = passes_of(body)
         for index, step in enumerate(passes):
             later = [v for p in passes[index:] for v in p.roots]
@@ -114,7 +116,9 @@ class _Columns:
         for acc in accumulators:
             body.emit(f"{acc.c_type} {acc.name}[{self.lanes}];")
         if accumulators:
-            head = f"for (long {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane})"
+            head = (
+                f"for (long {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane})"
+            )
             with body.block(head):
                 for acc in accumulators:
                     body.emit(f"{acc.name}{lane} = {acc.identity};")
@@ -147,7 +151,9 @@ class _Columns:
                 dtype = C_TYPES[update.reduce.value.dtype]
                 body.emit(f"{dtype} {update.name}[{self.lanes}];")
         if wanted:
-            head = f"for (long {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane})"
+            head = (
+                f"for (long {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane})"
+            )
             with body.block(head):
                 for update, text in wanted:
                     comment = body.label(update.reduce.ref).comment

@@ -29,7 +29,9 @@ def shared_loops(axes: tuple[Axis, ...]) -> int:
     return count
 
 
-def parallel_for(body: Body, axes: tuple[Axis, ...], work: Expr, clauses: str = "") -> int:
+def parallel_for(
+    body: Body, axes: tuple[Axis, ...], work: Expr, clauses: str = ""
+) -> int:
     """Emits `#pragma omp parallel for` for the loops over `axes`, if it pays.
 
     Returns:

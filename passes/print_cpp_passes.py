@@ -97,7 +97,9 @@ def updates_of(
         kind = reduce.kind.removeprefix("arg")
         name = body.fresh(f"{reduce.name}_value" if is_arg else reduce.name)
         ref = None if is_arg else reduce.ref
-        updates.append(Update(reduce, reduce.value, plan(reduce, kind, name), name, ref))
+        updates.append(
+            Update(reduce, reduce.value, plan(reduce, kind, name), name, ref)
+        )
         if is_arg:
             extremes[reduce.name] = name + lane
     for reduce in step.positions:
@@ -110,7 +112,9 @@ def updates_of(
         update = f"{{acc}} = {same} && {position} < {{acc}} ? {position} : {{acc}};"
         merge = "{acc} = smaller({acc}, {v});"
         acc = Accumulator(name, "long", "9223372036854775807", "min", update, merge)
-        updates.append(Update(reduce, reduce.value, Plan((acc,), "{0}"), name, reduce.ref))
+        updates.append(
+            Update(reduce, reduce.value, Plan((acc,), "{0}"), name, reduce.ref)
+        )
     return updates
 
 
@@ -122,7 +126,9 @@ def _position(body: Body) -> Expr:
     return sympy.expand(position)
 
 
-def print_updates(body: Body, step: Pass, updates: list[Update], lane: str = "") -> None:
+def print_updates(
+    body: Body, step: Pass, updates: list[Update], lane: str = ""
+) -> None:
     """Emits what one pass does at one point."""
     # An update that names its value more than once wants a variable.
     keep = [

@@ -1,13 +1,13 @@
 """Prints pointwise kernels: a loop nest whose last loop is the vector loop.
 
-    #pragma omp parallel for
-    for (long i = 0; i < 37; ++i) {
-        const float b_i = b[2 * i];
-        #pragma omp simd
-        for (long j = 0; j < 65; ++j) {
-            y[65 * i + j] = x[65 * i + j] * w[j] + b_i;
-        }
+#pragma omp parallel for
+for (long i = 0; i < 37; ++i) {
+    const float b_i = b[2 * i];
+    #pragma omp simd
+    for (long j = 0; j < 65; ++j) {
+        y[65 * i + j] = x[65 * i + j] * w[j] + b_i;
     }
+}
 """
 
 from __future__ import annotations
@@ -73,7 +73,10 @@ def _print_tiles(body: Body, plan: Schedule, stores: list[Store]) -> None:
         for axis in loops:
             stack.enter_context(body.block(body.loop_head(axis)))
         limits = []
-        for axis, name, step in ((tile, low, _TILE_ROWS), (vector, right, _TILE_COLUMNS)):
+        for axis, name, step in (
+            (tile, low, _TILE_ROWS),
+            (vector, right, _TILE_COLUMNS),
+        ):
             size = body.size(axis.size)
             head = f"for (long {name} = 0; {name} < {size}; {name} += {step})"
             stack.enter_context(body.block(head))

@@ -56,7 +56,9 @@ def plan(reduce: Reduce, kind: str, name: str) -> Plan:
         sign, identity = ("+", "0") if kind == "sum" else ("*", "1")
         update = f"{{acc}} {sign}= {{v}};"
         if dtype is torch.float32:
-            acc = Accumulator(f"{name}_acc", "double", identity + ".0", sign, update, update)
+            acc = Accumulator(
+                f"{name}_acc", "double", identity + ".0", sign, update, update
+            )
             return Plan((acc,), "(float){0}")
         identity = identity + ".0" if dtype is torch.float64 else identity
         return Plan((Accumulator(name, c_type, identity, sign, update, update),), "{0}")

@@ -1,15 +1,15 @@
 """Prints kernels that reduce rows, and those whose few rows are split among the cores.
 
-    #pragma omp parallel for
-    for (long i = 0; i < 19; ++i) {
-        double total_acc = 0.0;
-        #pragma omp simd reduction(+ : total_acc)
-        for (long k = 0; k < 133; ++k) {
-            total_acc += x[133 * i + k];
-        }
-        const float total = (float)total_acc;
-        y[i] = total;
+#pragma omp parallel for
+for (long i = 0; i < 19; ++i) {
+    double total_acc = 0.0;
+    #pragma omp simd reduction(+ : total_acc)
+    for (long k = 0; k < 133; ++k) {
+        total_acc += x[133 * i + k];
     }
+    const float total = (float)total_acc;
+    y[i] = total;
+}
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def print_rows(body: Body, schedule: Schedule) -> None:
 class _Row:
     """Prints what happens at one outer point."""
 
-    def __init__(self, body: Body, schedule: Schedule, bound: frozenset[object]) -> None:
+    def __init__(
+        self, body: Body, schedule: Schedule, bound: frozenset[object]
+    ) -> None:
         self.body = body
         self.schedule = schedule
         self.bound = bound
@@ -65,12 +67,16 @@ class _Row:
 
     def print(self) -> None:
         body = self.body
-        outer = [s for s in body.kernel.body if isinstance(s, Store) and s.level == "outer"]
+        outer = [
+            s for s in body.kernel.body if isinstance(s, Store) and s.level == "outer"
+        ]
         passes = passes_of(body)
         for index, step in enumerate(passes):
             later = [v for p in passes[index:] for v in p.roots]
             extra = [s.value for s in outer if body.needs(s.value) <= self.bound]
-            extra = [v for v in extra if not body.is_trivial(v) and body.known(v) is None]
+            extra = [
+                v for v in extra if not body.is_trivial(v) and body.known(v) is None
+            ]
             body.define((), [*body.hoist(later, self.bound), *extra])
             self._pass(step)
         body.define([s.value for s in outer])
@@ -109,7 +115,9 @@ class _Row:
         if update.ref is not None:
             body.set(update.ref, update.name)
 
-    def _loops(self, step: Pass, updates: list[Update], part: tuple[str, str] | None) -> None:
+    def _loops(
+        self, step: Pass, updates: list[Update], part: tuple[str, str] | None
+    ) -> None:
         """The loops over the inner axes; `part` limits the axis that is split."""
         body = self.body
         bound = self.bound
@@ -152,7 +160,9 @@ class _Row:
         if accumulators:
             with body.block(f"for (long {part} = 0; {part} < {PARTS}; ++{part})"):
                 for acc in accumulators:
-                    body.emit(acc.merge.format(acc=acc.name, v=f"{held[acc.name]}[{part}]"))
+                    body.emit(
+                        acc.merge.format(acc=acc.name, v=f"{held[acc.name]}[{part}]")
+                    )
 
 
 def _clauses(updates: list[Update]) -> str:

@@ -69,7 +69,9 @@ class Schedule:
 def accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
     """Index and element size of every load and store."""
     loads = [(v.index, v.dtype.itemsize) for v in kernel.values if isinstance(v, Load)]
-    stores = [(s.index, s.buffer.dtype.itemsize) for s in kernel.body if isinstance(s, Store)]
+    stores = [
+        (s.index, s.buffer.dtype.itemsize) for s in kernel.body if isinstance(s, Store)
+    ]
     return [(sympy.sympify(i), b) for i, b in loads + stores]
 
 
@@ -111,7 +113,8 @@ def _work(kernel: Kernel) -> Expr:
         elif isinstance(value, Load):
             price += 1
     points = math.prod(
-        (sympy.sympify(a.size) for a in (*kernel.outer, *kernel.inner)), start=sympy.Integer(1)
+        (sympy.sympify(a.size) for a in (*kernel.outer, *kernel.inner)),
+        start=sympy.Integer(1),
     )
     return price * points
 
@@ -129,7 +132,9 @@ def schedule(kernel: Kernel) -> Schedule:
         if along_outer > along_inner and hint(outer[-1].size) >= 8:
             columns, blocks = hint(outer[-1].size), rows // max(hint(outer[-1].size), 1)
             lanes = 16
-            while lanes < 256 and lanes < columns and blocks * columns // (lanes * 2) >= 8:
+            while (
+                lanes < 256 and lanes < columns and blocks * columns // (lanes * 2) >= 8
+            ):
                 lanes *= 2
             return Schedule(Shape.COLUMNS, outer, inner, work, lanes=lanes)
     if rows < _FEW and math.prod(hint(a.size) for a in inner) >= _LONG_ROW:

@@ -42,7 +42,9 @@ C_TYPES: dict[torch.dtype, str] = {
 }
 
 # Precedences of C++ operators; a larger one binds more tightly.
-_ATOM, _UNARY, _MUL, _ADD, _SHIFT, _COMPARE, _EQUAL, _AND, _XOR, _OR, _CHOICE = range(11, 0, -1)
+_ATOM, _UNARY, _MUL, _ADD, _SHIFT, _COMPARE, _EQUAL, _AND, _XOR, _OR, _CHOICE = range(
+    11, 0, -1
+)
 
 _INFIX = {
     "add": ("+", _ADD),
@@ -148,7 +150,9 @@ def index_text(index: Expr, names: Mapping[sympy.Symbol, str] | None = None) -> 
         number, rest = index.as_coeff_mul()
         factors = [index_text(f, names).within(_MUL + 1) for f in rest]
         if number == -1:
-            return Text("-" + " * ".join(factors), _UNARY if len(factors) == 1 else _MUL)
+            return Text(
+                "-" + " * ".join(factors), _UNARY if len(factors) == 1 else _MUL
+            )
         head = [] if number == 1 else [str(number)]
         return Text(" * ".join(head + factors), _MUL)
     if index.is_Pow and index.exp.is_Integer and index.exp > 0:
@@ -219,7 +223,9 @@ class Printer:
         names = dict(self._symbols)
         for symbol, position in load.indirect:
             names[symbol] = self.of(position).within(_MUL + 1)
-        text = f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
+        text = (
+            f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
+        )
         if load.mask is None or not masked:
             return Text(text)
         nothing = literal(0, load.dtype).text
@@ -237,7 +243,11 @@ class Printer:
             return Text(f"{inner.within(_EQUAL + 1)} != 0", _EQUAL)
         name = C_TYPES[target]
         if target in half:
-            text = inner.text if source is torch.float32 else f"(float){inner.within(_UNARY)}"
+            text = (
+                inner.text
+                if source is torch.float32
+                else f"(float){inner.within(_UNARY)}"
+            )
             return Text(f"{name}({text})")
         # Eager converts by way of a wide integer, where C++ leaves the result undefined.
         if source.is_floating_point and target in _NARROW:
@@ -249,7 +259,9 @@ class Printer:
         dtype = value.args[-1].dtype
         if value.name in _INFIX:
             sign, rank = _INFIX[value.name]
-            text = Text(f"{args[0].within(rank)} {sign} {args[1].within(rank + 1)}", rank)
+            text = Text(
+                f"{args[0].within(rank)} {sign} {args[1].within(rank + 1)}", rank
+            )
             if value.dtype is torch.bool and dtype is torch.bool and rank <= _AND:
                 return text
         elif value.name == "where":

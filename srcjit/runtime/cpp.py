@@ -1,16 +1,16 @@
 """Compiles C++ kernels with the system compiler and calls them in process.
 
     >>> kernels = cpp_kernels('''
-    ... extern "C" void twice(const float* x, float* y, long n) {
+    ... void twice(const float* x, float* y, long n) {
     ...     for (long i = 0; i < n; ++i) y[i] = x[i] * 2.0f;
     ... }
-    ... ''')                                                    # compiles in the background
+    ... ''')  # compiles in the background
     >>> x, y = torch.ones(3), torch.empty(3)
-    >>> kernels.twice(x, y, 3)                                  # waits for the compiler
+    >>> kernels.twice(x, y, 3)  # waits for the compiler
     >>> y
     tensor([2., 2., 2.])
 
-A kernel is a function `extern "C" void name(...)` whose parameters are pointers (passed as
+A kernel is a function `void name(...)` at the start of a line, whose parameters are pointers (passed as
 CPU tensors of that dtype), integers and floating-point numbers. The types of `kernel.h` may
 be used. Calls are positional; dtype and device of every tensor are checked at each call.
 """
@@ -45,7 +45,7 @@ _C_TYPES: dict[str, tuple[torch.dtype, int, int]] = {
     "double": (torch.float64, 2, 64),
 }
 
-_EXPORTED = re.compile(r'extern "C" void (\w+)\(([^)]*)\)\s*\{')
+_EXPORTED = re.compile(r'^\s*(?:extern "C" )?void (\w+)\(([^)]*)\)\s*\{', re.MULTILINE)
 _PARAMETER = re.compile(
     r"(?P<const>const )?(?P<type>unsigned char|signed char|\w+)\s*(?P<pointer>\*)?\s*"
     r"(?:(?:const|__restrict__|__restrict)\s+)*(?P<name>\w+)"
@@ -57,7 +57,8 @@ class Parameter:
     """One parameter of a kernel.
 
     `kind` is `p` (a tensor that is read), `w` (one that is
-    written), `i` (integer) or `d` (real)."""
+    written), `i` (integer) or `d` (real).
+    """
 
     name: str
     kind: str
@@ -170,7 +171,9 @@ class _Slot(ctypes.Union):
 class _PlainKernel:
     """Calls a kernel through ctypes: for a machine without Python's headers."""
 
-    def __init__(self, name: str, entry: Any, parameters: tuple[Parameter, ...]) -> None:
+    def __init__(
+        self, name: str, entry: Any, parameters: tuple[Parameter, ...]
+    ) -> None:
         self.name = name
         self._entry = entry
         self._rows = tuple(p.row for p in parameters)
@@ -182,7 +185,9 @@ class _PlainKernel:
                 f"got {len(args)}"
             )
         slots = (_Slot * (len(args) + 1))()
-        for slot, arg, (label, kind, _, _, dtype) in zip(slots, args, self._rows, strict=False):
+        for slot, arg, (label, kind, _, _, dtype) in zip(
+            slots, args, self._rows, strict=False
+        ):
             if kind == "i":
                 slot.integer = arg
             elif kind == "d":
@@ -190,7 +195,9 @@ class _PlainKernel:
             else:
                 is_tensor = isinstance(arg, torch.Tensor)
                 if not is_tensor or arg.dtype is not dtype or not arg.is_cpu:
-                    got = f"a tensor of {arg.dtype}" if is_tensor else type(arg).__name__
+                    got = (
+                        f"a tensor of {arg.dtype}" if is_tensor else type(arg).__name__
+                    )
                     raise TypeError(
                         f"kernel {self.name}: {label} must be a CPU tensor of {dtype}, "
                         f"got {got}"

@@ -41,7 +41,14 @@ _EXACT = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fwrapv
 """Flags that decide what arithmetic means. Nothing of `-ffast-math`: NaN, infinities, signed
 zeros and the order of operations stay as they are written."""
 
-_LEAN = ("-w", "-pipe", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables")
+_LEAN = (
+    "-w",
+    "-pipe",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-asynchronous-unwind-tables",
+    "-fvisibility=hidden",
+)
 """Flags that only make compiling and loading faster."""
 
 
@@ -102,7 +109,9 @@ def toolchain() -> Toolchain:
     command = _find_command()
     if command is None:
         named = os.environ.get("CXX")
-        what = f"$CXX names {named!r}, which is no program" if named else "no C++ compiler"
+        what = (
+            f"$CXX names {named!r}, which is no program" if named else "no C++ compiler"
+        )
         raise NoCompiler(
             f"{what}; install g++ or clang++ to run compiled kernels on the CPU"
         )
@@ -113,10 +122,16 @@ def toolchain() -> Toolchain:
 def _toolchain(command: tuple[str, ...]) -> Toolchain:
     try:
         asked = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=60, check=True
+            [*command, "--version"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoCompiler(f"the C++ compiler {command[0]} does not run: {error}") from error
+        raise NoCompiler(
+            f"the C++ compiler {command[0]} does not run: {error}"
+        ) from error
     version = asked.stdout.strip().partition("\n")[0]
     return Toolchain(command, version, _known_flags(command, version))
 
@@ -147,7 +162,9 @@ def _known_flags(command: tuple[str, ...], version: str) -> tuple[str, ...]:
     for flags in candidates:
         with tempfile.TemporaryDirectory(prefix="srcjit-") as place:
             target = Path(place, "probe.so")
-            log = _run_compiler([*command, *flags, "-o", str(target), "-"], "int probe;")
+            log = _run_compiler(
+                [*command, *flags, "-o", str(target), "-"], "int probe;"
+            )
             if log is None:
                 cache.write(note, json.dumps(flags))
                 return flags
@@ -157,7 +174,12 @@ def _known_flags(command: tuple[str, ...], version: str) -> tuple[str, ...]:
 def _run_compiler(command: list[str], source: str) -> str | None:
     """Returns None, or the compiler's log if it failed."""
     ran = subprocess.run(
-        command, input=source, capture_output=True, text=True, errors="replace", check=False
+        command,
+        input=source,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
     )
     if ran.returncode == 0:
         return None
@@ -188,7 +210,9 @@ def _gomp() -> tuple[str, ...]:
     Two runtimes in one process are two pools of threads that fight for the cores.
     """
     here = Path(torch.__file__).parent
-    for found in sorted([*here.glob("lib/libgomp-*.so*"), *here.glob("../torch.libs/libgomp-*")]):
+    for found in sorted(
+        [*here.glob("lib/libgomp-*.so*"), *here.glob("../torch.libs/libgomp-*")]
+    ):
         return (str(found), "-Wl,--as-needed")
     return ()
 
@@ -203,7 +227,9 @@ def _submit(build: Build) -> Future[None]:
     global _pool
     with _pool_lock:
         if _pool is None:
-            _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="srcjit-cpp")
+            _pool = ThreadPoolExecutor(
+                os.cpu_count() or 1, thread_name_prefix="srcjit-cpp"
+            )
         return _pool.submit(build.run)
 
 
@@ -230,14 +256,19 @@ class Build:
         if language == "c":
             include = sysconfig.get_paths()["include"]
             flags, headers = ("-x", "c", "-O2", "-fPIC", "-shared"), b""
-            suffix, places = importlib.machinery.EXTENSION_SUFFIXES[0], (f"-I{include}",)
+            suffix, places = (
+                importlib.machinery.EXTENSION_SUFFIXES[0],
+                (f"-I{include}",),
+            )
         else:
             flags, headers, suffix = tools.flags, _headers(), ".so"
             places = (f"-I{_HERE}", "-include", "kernel.h")
         self._command = (*tools.command, *flags, *places)
         # Libraries to link with stand behind the source.
         self._libraries = _gomp() if "-fopenmp" in flags else ()
-        facts = "\0".join((*tools.command, tools.version, cpu_features(), suffix, *flags))
+        facts = "\0".join(
+            (*tools.command, tools.version, cpu_features(), suffix, *flags)
+        )
         key = cache.content_name(source, facts, headers)
         self.path = cache.directory("cpp") / f"{key}{suffix}"
         self._process = os.getpid()
@@ -302,10 +333,14 @@ def launcher() -> ModuleType | None:
     build = start_launcher()
     if build is None:
         return None
-    loader = importlib.machinery.ExtensionFileLoader("srcjit_launcher", str(build.wait()))
+    loader = importlib.machinery.ExtensionFileLoader(
+        "srcjit_launcher", str(build.wait())
+    )
     spec = importlib.util.spec_from_loader("srcjit_launcher", loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    module.connect(torch.Tensor, getattr(torch.Tensor, "__dlpack_c_exchange_api__", None))
+    module.connect(
+        torch.Tensor, getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    )
     return module

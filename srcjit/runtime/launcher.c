@@ -87,7 +87,10 @@ static int64_t take_tensor(Kernel *kernel, Py_ssize_t i, PyObject *given, Slot *
     if (!PyObject_TypeCheck(given, tensor_type)) return fail(kernel, i, given), -1;
     if (exchange) {
         Tensor tensor;
-        if (exchange->tensor_from_object(given, &tensor) < 0) return -1;
+        if (exchange->tensor_from_object(given, &tensor) < 0) {
+            PyErr_Clear();             /* a device or layout that DLPack does not know */
+            return fail(kernel, i, given), -1;
+        }
         if (tensor.device.type != CPU || tensor.dtype.code != want->code ||
             tensor.dtype.bits != want->bits)
             return fail(kernel, i, given), -1;

@@ -100,7 +100,9 @@ def polynomial(problem: Problem) -> tuple[list[float], float]:
     _, error = fit(problem)
     while len(fixed) < len(problem.powers):
         found, _ = fit(problem, fixed)
-        lowest = float(found[0]) if problem.double else float(numpy.float32(float(found[0])))
+        lowest = (
+            float(found[0]) if problem.double else float(numpy.float32(float(found[0])))
+        )
         fixed.append(mpf(lowest))
     return [float(c) for c in fixed], float(error)
 
@@ -117,7 +119,6 @@ def over(function: Function) -> Function:
 
 _HALF_LN2 = 0.34658
 _QUARTER_PI = 0.7855
-
 
 
 def _scaled_erfc(x: mpf) -> mpf:
