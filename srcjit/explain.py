@@ -11,8 +11,9 @@ import contextlib
 import functools
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -52,8 +53,8 @@ class Record:
 
     @property
     def breaks(self) -> list[Diagnostic]:
-        """Graph breaks of all specializations; one place is named once."""
-        found = dict.fromkeys(d for s in self.specializations for d in s.breaks)
+        """Graph breaks of all specializations, as often as they were met."""
+        found = [d for s in self.specializations for d in s.breaks]
         return [*found, *([self.stopped] if self.stopped else [])]
 
 
@@ -250,11 +251,12 @@ def _describe_one(record: Record, color: bool) -> str:
         for guard in specialization.guards.guards:
             lines.append(f"    guard: {_guard_text(guard)}")
     lines += [f"  recompiled because of {reason}" for reason in record.recompiles]
-    for diagnostic in record.breaks:
-        lines.append("")
-        lines += [
-            f"  {line}".rstrip() for line in render(diagnostic, color).splitlines()
-        ]
+    for diagnostic, times in Counter(record.breaks).items():
+        shown = diagnostic
+        if times > 1:
+            shown = replace(shown, notes=(*shown.notes, f"met {times} times"))
+        text = render(shown, color)
+        lines += ["", *(f"  {line}".rstrip() for line in text.splitlines())]
     return "\n".join(lines)
 
 

@@ -36,6 +36,10 @@ from srcjit.guard_text import GuardWriter, call_text
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
 
 
+GLOBAL_STATE = "global state of PyTorch"
+"""Reason of the guard that `failures` makes up for it; its text is no expression."""
+
+
 @dataclass(frozen=True)
 class GuardText:
     """The guard of one specialization as text.
@@ -143,7 +147,7 @@ def failures(
     yield from (g for g in near if not _tensor_holds(g, scope))
     changed = state.first_difference() if state is not None else None
     if changed:
-        yield Guard(changed, "global state of PyTorch")
+        yield Guard(changed, GLOBAL_STATE)
     yield from (g for g in before if not _holds(g.text, scope))
     yield from (g for g in far if not _tensor_holds(g, scope))
     yield from (g for g in after if not _holds(g.text, scope))
@@ -197,7 +201,7 @@ def learn(
             dims = _changed_sizes(guard, scope)
             if dims:
                 sizes[guard.text] = sizes.get(guard.text, frozenset()) | dims
-        else:
+        elif guard.reason != GLOBAL_STATE:
             tree = ast.parse(guard.text.strip(), mode="eval")
             roots = {*scope, "user_globals", "cells"}
             changed.update(_paths(tree, roots))
@@ -291,7 +295,10 @@ def _tensor_holds(guard: TensorGuard, scope: Mapping[str, Any]) -> bool:
 def _repeated(texts: Iterable[str], scope: Mapping[str, Any]) -> tuple[str, str] | None:
     seen: dict[int, str] = {}
     for text in texts:
-        key = id(eval(text, dict(scope)))
+        try:
+            key = id(eval(text, dict(scope)))
+        except Exception:  # A path that does not exist here repeats nothing.
+            continue
         if key in seen:
             return text, seen[key]
         seen[key] = text
