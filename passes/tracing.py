@@ -140,10 +140,11 @@ class _Tracing:
                 output = next(iter(reversed(segment.graph_module.graph.nodes)))
                 self.traced.outputs = self.planner.plan(output)
                 self._find_mutations()
+                results = self.planner.results
+                self.traced.results = [self._result_node(r) for r in results]
             except RuntimeError as error:
                 # Such as: a view that autograd no longer lets anyone use.
                 raise CannotRecord(f"an output raises: {_one_line(error)}") from error
-            self.traced.results = [self._result_node(r) for r in self.planner.results]
             self._differentiate()
         return self.traced
 

@@ -216,6 +216,11 @@ def random_program(seed: int, length: int = 30, *, grad: bool, writes: bool) -> 
     count = choose.randint(1, 5)
     later = range(len(inputs), len(pool))
     outputs = (*tuple(choose.sample(later, count)), len(pool) - 1)
+    try:
+        for place in outputs:
+            _ = pool[place].grad_fn
+    except RuntimeError:  # a view that autograd no longer lets anyone use
+        return random_program(seed + 10_000, length, grad=grad, writes=writes)
     return Program(tuple(steps), outputs, tuple(inputs))
 
 

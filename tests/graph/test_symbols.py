@@ -135,4 +135,4 @@ def test_training_with_a_symbolic_batch(mode):
         tangent = torch.randn_like(want)
         got.backward(tangent)
         want.backward(tangent)
-        torch.testing.assert_close(ours.grad, theirs.grad)
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
