@@ -41,6 +41,12 @@ class Walk(Names):
         super().__init__(before)
         self._jumps = Jumps()
 
+    @property
+    def bound_at_jumps(self) -> list[set[str]]:
+        """Names that are bound where a `break` or `continue` leaves the statements."""
+        states = [*self._jumps.to_break, *self._jumps.to_continue]
+        return [state.bound for state in states if state.reachable]
+
     def _return(self, node: cst.Return) -> None:
         self._visit_some(node.value)
         self._leave(self._jumps.to_return)

@@ -1,0 +1,120 @@
+"""Outlining: texts, and random programs whose compound statements become functions."""
+
+from __future__ import annotations
+
+import doctest
+import random
+
+import libcst as cst
+import pytest
+from generate import Generator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tracing import outcome
+
+from srcjit.origin import Origins
+from srcjit.passes import blocks, boxes, outline, outliner
+from srcjit.passes.blocks import map_blocks, statements_of
+from srcjit.passes.namer import Namer
+from srcjit.passes.outline import UNBOUND, Box, CannotOutline
+from srcjit.passes.scopes import (
+    definitely_bound,
+    live_in,
+    local_names,
+    parameter_names,
+    reads,
+    writes,
+)
+
+OUTLINERS = {
+    cst.For: outline.outline_for,
+    cst.While: outline.outline_while,
+    cst.With: outline.outline_with,
+    cst.Try: outline.outline_try,
+}
+
+
+@pytest.mark.parametrize("tested", [blocks, boxes, outline, outliner])
+def test_docstrings(tested):
+    assert doctest.testmod(tested).failed == 0
+
+
+class Everything:
+    """Outlines every compound statement of a function, and of the functions made."""
+
+    def __init__(self, text: str, exact: bool) -> None:
+        (self.tree,) = cst.parse_module(text).body
+        self.exact = exact
+        self.namer = Namer(reads(self.tree.body) | local_names(self.tree) | {"f"})
+        self.done: list[cst.FunctionDef] = []
+
+    def text(self) -> str:
+        pending = [(self.tree, True)]
+        while pending:
+            function, bound = pending.pop()
+            params = set(parameter_names(function.params))
+            local = local_names(function)
+            body = self.block(
+                statements_of(function.body), params if bound else set(), local, set(), pending
+            )
+            if function is self.tree:
+                # Bindings that have moved away leave the name local all the same.
+                body.append(cst.parse_statement(f"{' = '.join(sorted(local))} = None"))
+            self.done.append(function.with_changes(body=cst.IndentedBlock(body)))
+        return cst.Module(self.done).code
+
+    def block(self, statements, bound, local, live_after, pending):
+        made = []
+        for number, statement in enumerate(statements):
+            outliner_ = OUTLINERS.get(type(statement))
+            known = definitely_bound(statements[:number], bound) & local
+            after = live_in(statements[number + 1 :]) | live_after
+            if isinstance(statement, cst.If):
+
+                def arm(block, where, known=known, after=after):
+                    return self.block(block, known, local, after, pending)
+
+                made.append(map_blocks(statement, arm))
+            elif outliner_ is None or _is_made(statement):
+                made.append(statement)
+            else:
+                try:
+                    out = outliner_(
+                        statement,
+                        bound=known,
+                        live_after=after if self.exact else local,
+                        origins=Origins(),
+                        namer=self.namer,
+                        maybe=local,
+                        local=local,
+                    )
+                except CannotOutline:
+                    made.append(statement)
+                    continue
+                made += out.statements
+                # Parameters of bodies may arrive as UNBOUND, so they are not known to be bound.
+                pending += [(function, False) for function in out.functions]
+        return made
+
+
+def _is_made(statement) -> bool:
+    """The compiler's own `try`, or one that Python must see."""
+    code = cst.Module([statement]).code
+    return "except NameError:" in code and "_given" in code or "box_" in code
+
+
+def check(text: str, seed: int, exact: bool = True) -> None:
+    try:
+        compile(text, "f", "exec")
+    except SyntaxError:
+        return
+    new = Everything(text, exact).text()
+    extra = {"UNBOUND": UNBOUND, "Box": Box}
+    expected, got = outcome(text, seed), outcome(new, seed, extra=extra)
+    assert got == expected, f"seed {seed}\n{text}\n{new}"
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(0, 50), st.booleans())
+def test_random_programs(chance, seed, exact):
+    check(Generator(chance, expressions=1).function(), seed, exact)
