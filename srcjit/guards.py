@@ -35,7 +35,6 @@ from srcjit.facts import GlobalState, TensorFacts, disjoint
 from srcjit.guard_text import GuardWriter, call_text
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
 
-
 GLOBAL_STATE = "global state of PyTorch"
 """Reason of the guard that `failures` makes up for it; its text is no expression."""
 
@@ -123,6 +122,10 @@ def emit_guard(
     )
 
 
+class Demand(Guard):
+    """A condition that every specialization has and that no guard of the set spells."""
+
+
 def failures(
     guard_set: GuardSet,
     arguments: Mapping[str, Any],
@@ -138,8 +141,8 @@ def failures(
         state: The global state that the specialization needs.
 
     Yields:
-        The failing guards, in the order in which the emitted guard checks; a `Guard` made
-        up for a change of global state and for tensors that are one or overlap.
+        The failing guards, in the order in which the emitted guard checks; a `Demand` for
+        a change of global state and for tensors that are one or overlap.
     """
     scope = {"torch": torch, **names, **guard_set.bindings, **arguments}
     near, far = _tensor_groups(guard_set, list(arguments))
@@ -155,11 +158,11 @@ def failures(
         repeated = _repeated([g.text for g in group], scope)
         if repeated:
             text = f"{repeated[0]} is not {repeated[1]}"
-            yield Guard(text, "tensors must be different objects")
+            yield Demand(text, "tensors must be different objects")
     if len(guard_set.distinct_tensors) > 1:
         text = call_text("disjoint", guard_set.distinct_tensors)
         if not _holds(text, {**scope, "disjoint": disjoint}):
-            yield Guard(text, "tensors must not share memory")
+            yield Demand(text, "tensors must not share memory")
 
 
 def first_failure(
