@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeVar
 
 from srcjit import control, shared
 from srcjit.compiler import Specialization, compile_specialization
@@ -53,6 +53,8 @@ from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
 RAISE = "SRCJIT_RAISE"
 """Environment variable: if 1, a compiler fault is raised instead of run natively."""
+
+T = TypeVar("T")
 
 _stub_numbers = itertools.count()
 
@@ -131,43 +133,31 @@ class Dispatcher:
             found = self._existing(values)
             if found is not None:
                 return found
-            if self.disabled:  # by another thread, meanwhile
-                return self.function
-            if self.specializations and not self._may_recompile(values):
-                return self.function
-            made = None
-            if not control.observers:  # who watches wants to see it compiled
-                made = shared.find(self.function, self.options, values)
-            if made is None:
-                made = self._compiled(values)
+            made = self._attempt(lambda: self._shared(values))
+            if made is None and self._may_compile(values):
+                made = self._attempt(lambda: self._compile(values))
             if made is None:
                 return self.function
             self.add(made)
             return made.run
 
-    def _may_recompile(self, values: tuple[Any, ...]) -> bool:
-        """Learns from the nearest specialization what differs; false to run natively."""
-        arguments = self._by_name(values)
-        scope = {**self._guard_names(), **arguments}
-        failed = [
-            list(failures(s.guards, arguments, self._guard_names(), s.state))
-            for s in self.specializations
-        ]
-        nearest = min(failed, key=len)
-        scope |= self.specializations[failed.index(nearest)].guards.bindings
-        what = describe_failure(nearest[0], scope) if nearest else "a guard"
-        self.hints = learn(self.hints, nearest, scope)
-        logger("recompiles").info(
-            "%s: `%s` fits no specialization; nearest is %d, which needs %s",
-            _place(self.function),
-            self.function.__qualname__,
-            failed.index(nearest),
-            what,
-        )
-        control.notify("recompiles", self, what)
-        if not control.may_recompile(self.function.__qualname__, what):
+    def _shared(self, values: tuple[Any, ...]) -> Specialization | None:
+        """Returns what another function with this code has had compiled, if it fits."""
+        # Who watches wants to see everything compiled.
+        if control.observers or len(self._numbered) >= self.options.limit:
+            return None
+        return shared.find(self.function, self.options, values)
+
+    def _may_compile(self, values: tuple[Any, ...]) -> bool:
+        """False if the function runs natively for want of a specialization that fits."""
+        if self.disabled is not None:  # by another thread, meanwhile
             return False
-        if len(self.specializations) < self.options.limit:
+        if not self._numbered:
+            return True
+        what = self._attempt(lambda: self._learn(values))
+        if what is None or not control.may_recompile(self.function.__qualname__, what):
+            return False
+        if len(self._numbered) < self.options.limit:
             return True
         self.disabled = f"{self.options.limit} specializations"
         self.regenerate()
@@ -181,6 +171,31 @@ class Dispatcher:
         )
         return False
 
+    def _learn(self, values: tuple[Any, ...]) -> str:
+        """Notes and returns why the nearest specialization does not fit."""
+        arguments = self._by_name(values)
+        names = self._guard_names()
+        nearest = min(
+            (
+                (list(failures(s.guards, arguments, names, s.state)), number, s)
+                for number, s in self._numbered.items()
+            ),
+            key=lambda entry: (len(entry[0]), entry[1]),
+        )
+        failed, number, specialization = nearest
+        scope = {**names, **arguments, **specialization.guards.bindings}
+        self.hints = learn(self.hints, failed, scope)
+        what = describe_failure(failed[0], scope) if failed else "its guard"
+        logger("recompiles").info(
+            "%s: `%s` fits no specialization; nearest is %d, which needs %s",
+            _place(self.function),
+            self.function.__qualname__,
+            number,
+            what,
+        )
+        control.notify("recompiles", self, what)
+        return what
+
     def _existing(self, values: tuple[Any, ...]) -> FunctionType | None:
         """Looks again: another thread may have compiled it, or a fast check be outdated."""
         for specialization in self.specializations:
@@ -192,43 +207,41 @@ class Dispatcher:
                 return specialization.run
         return None
 
-    def _compiled(self, values: tuple[Any, ...]) -> Specialization | None:
-        """Compiles for `values`; None if the function has to run natively from now on."""
-        arguments: dict[str, Any] = {}
+    def _compile(self, values: tuple[Any, ...]) -> Specialization:
+        with _inside_compiler():
+            arguments = self._by_name(values)
+            made = compile_specialization(
+                self.function, self.source, arguments, self.options, self.hints
+            )
+            if not made.guard(*values):
+                raise self._unfit(made, arguments)
+        shared.share(self.function, made)
+        return made
+
+    def _attempt(self, work: Callable[[], T]) -> T | None:
+        """Runs a part of the compiler; where it fails, Python runs the function.
+
+        Returns:
+            What `work` returns, or None if it failed and the user has been told.
+        """
         try:
-            with _inside_compiler():
-                arguments = self._by_name(values)
-                made = compile_specialization(
-                    self.function,
-                    self.source,
-                    arguments,
-                    self.options,
-                    self.hints,
-                )
-                if not made.guard(*values):
-                    raise self._unfit(made, arguments)
+            return work()
         except GraphBreakError:
             raise
         except GraphBreak as problem:
             self._stop(problem.diagnostic, problem)
         except SourceUnavailable as problem:
             message = f"`{self.function.__qualname__}` has no source: {problem}"
-            self._stop(
-                Diagnostic("SJ001", message, definition_line(self.function)), problem
-            )
+            origin = definition_line(self.function)
+            self._stop(Diagnostic("SJ001", message, origin), problem)
         except Exception as problem:
             if os.environ.get(RAISE) == "1":
                 raise
             diagnostic = getattr(problem, "diagnostic", None)
             if not isinstance(diagnostic, Diagnostic):
                 message = f"{type(problem).__name__}: {_first_line(problem)}"
-                diagnostic = Diagnostic(
-                    "SJ900", message, definition_line(self.function)
-                )
+                diagnostic = Diagnostic("SJ900", message)
             self._stop(diagnostic, problem)
-        else:
-            shared.share(self.function, made)
-            return made
         return None
 
     def _unfit(self, made: Specialization, arguments: dict[str, Any]) -> CompilerFault:

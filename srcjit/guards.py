@@ -35,9 +35,6 @@ from srcjit.facts import GlobalState, TensorFacts, disjoint
 from srcjit.guard_text import GuardWriter, call_text
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
 
-GLOBAL_STATE = "global state of PyTorch"
-"""Reason of the guard that `failures` makes up for it; its text is no expression."""
-
 
 @dataclass(frozen=True)
 class GuardText:
@@ -150,7 +147,7 @@ def failures(
     yield from (g for g in near if not _tensor_holds(g, scope))
     changed = state.first_difference() if state is not None else None
     if changed:
-        yield Guard(changed, GLOBAL_STATE)
+        yield Demand(changed, "global state of PyTorch")
     yield from (g for g in before if not _holds(g.text, scope))
     yield from (g for g in far if not _tensor_holds(g, scope))
     yield from (g for g in after if not _holds(g.text, scope))
@@ -204,7 +201,7 @@ def learn(
             dims = _changed_sizes(guard, scope)
             if dims:
                 sizes[guard.text] = sizes.get(guard.text, frozenset()) | dims
-        elif guard.reason != GLOBAL_STATE:
+        elif not isinstance(guard, Demand):
             tree = ast.parse(guard.text.strip(), mode="eval")
             roots = {*scope, "user_globals", "cells"}
             changed.update(_paths(tree, roots))
