@@ -34,7 +34,9 @@ def as_loop(statement: Any, namer: Namer, origins: Origins) -> list[Any] | None:
     A comprehension whose parts capture its targets in a nested function is left alone: each
     loop iteration would share one variable.
     """
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    small = (
+        statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    )
     if not isinstance(small, (cst.Assign, cst.Return, cst.Expr)):
         return None
     value = small.value
@@ -57,7 +59,11 @@ def as_loop(statement: Any, namer: Namer, origins: Origins) -> list[Any] | None:
             test = _renamed_expression(condition.test, mapping, origins)
             body = [cst.If(test, cst.IndentedBlock(body))]
         outermost = clause is value.for_in
-        iterable = clause.iter if outermost else _renamed_expression(clause.iter, mapping, origins)
+        iterable = (
+            clause.iter
+            if outermost
+            else _renamed_expression(clause.iter, mapping, origins)
+        )
         target = _renamed_target(clause.target, mapping, origins)
         body = [cst.For(target, iterable, cst.IndentedBlock(body))]
     made = [
@@ -90,7 +96,9 @@ def _is_async(value: Any) -> bool:
 def _targets(value: Any) -> set[str]:
     names: set[str] = set()
     for clause in _clauses(value):
-        names |= writes(_line(cst.Assign([cst.AssignTarget(clause.target)], cst.Ellipsis())))
+        names |= writes(
+            _line(cst.Assign([cst.AssignTarget(clause.target)], cst.Ellipsis()))
+        )
     return names
 
 

@@ -106,7 +106,9 @@ def _title(continuation: Continuation) -> str:
 
 
 def _commented(function: Continuation | Native) -> str:
-    return "\n".join(f"# {line}".rstrip() for line in function.source.text.strip().splitlines())
+    return "\n".join(
+        f"# {line}".rstrip() for line in function.source.text.strip().splitlines()
+    )
 
 
 def residual_text(residual: Residual) -> str:

@@ -53,7 +53,9 @@ def specialize(
             is a generator, ...).
     """
     check_inlinable(source)
-    dynamic = (hints or Hints()).changed if options.dynamic is not False else frozenset()
+    dynamic = (
+        (hints or Hints()).changed if options.dynamic is not False else frozenset()
+    )
     while True:
         grad = torch.is_grad_enabled()
         try:

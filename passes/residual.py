@@ -47,9 +47,17 @@ from .program import Residual
 
 if TYPE_CHECKING:
     from .evaluate.evaluator import Evaluator
-    from .evaluate.frames import Frame
 
-_RANDOM = ("rand", "dropout", "bernoulli", "normal", "multinomial", "poisson", "exponential", "rrelu")
+_RANDOM = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "normal",
+    "multinomial",
+    "poisson",
+    "exponential",
+    "rrelu",
+)
 
 
 class ResidualBuilder:
@@ -123,7 +131,9 @@ class ResidualBuilder:
                 if value.name is not None:
                     return value.name
                 if value.node is not None and value.node.op != "placeholder":
-                    raise AssertionError(f"tensor {value.node} is not an output of its segment")
+                    raise AssertionError(
+                        f"tensor {value.node} is not an output of its segment"
+                    )
                 assert value.source is not None
                 return value.source.residual
             case Scalar():
@@ -175,7 +185,9 @@ class ResidualBuilder:
             items = [self._known(Known(item)) for item in obj]
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         hint = getattr(obj, "__name__", None) or str(obj).rsplit(".", 1)[-1]
-        return self.constant_name(obj, "".join(c if c.isalnum() else "_" for c in str(hint)))
+        return self.constant_name(
+            obj, "".join(c if c.isalnum() else "_" for c in str(hint))
+        )
 
     def _build(self, value: Value) -> str:
         """Returns an expression that builds a new object, held in a variable if it is mutable."""
@@ -186,7 +198,9 @@ class ResidualBuilder:
                 parts = [self.reify(p) for p in (value.start, value.stop, value.step)]
                 return f"slice({', '.join(parts)})"
             case ListValue():
-                return self._mutable(value, f"[{self._items(self.ev.list_items(value))}]", "items")
+                return self._mutable(
+                    value, f"[{self._items(self.ev.list_items(value))}]", "items"
+                )
             case DictValue():
                 return self._dict(value)
             case SetValue():
@@ -211,7 +225,9 @@ class ResidualBuilder:
                 partial = self.constant_name(functools.partial, "partial")
                 args = [self.reify(v) for v in (value.function, *value.args)]
                 args += [f"{k}={self.reify(v)}" for k, v in value.kwargs.items()]
-                return self._mutable(value, f"{partial}({', '.join(args)})", "partial_call")
+                return self._mutable(
+                    value, f"{partial}({', '.join(args)})", "partial_call"
+                )
             case IteratorValue():
                 if isinstance(value.items, ListValue):
                     text = f"iter({self.reify(value.items)})"
@@ -220,7 +236,11 @@ class ResidualBuilder:
                         text = f"{skip}({text}, {value.position})"
                 else:
                     display = f"[{self._items(value.items[value.position :])}]"
-                    text = f"(v for v in {display})" if value.generator else f"iter({display})"
+                    text = (
+                        f"(v for v in {display})"
+                        if value.generator
+                        else f"iter({display})"
+                    )
                 return self._mutable(value, text, "iterator")
             case InstanceValue():
                 return self._instance(value)
@@ -255,7 +275,9 @@ class ResidualBuilder:
 
     def _dict(self, value: DictValue) -> str:
         entries = self.ev.dict_items(value)
-        text = ", ".join(f"{self.reify(Known(k))}: {self.reify(v)}" for k, v in entries.items())
+        text = ", ".join(
+            f"{self.reify(Known(k))}: {self.reify(v)}" for k, v in entries.items()
+        )
         display = f"{{{text}}}"
         if value.cls is not dict:
             cls = self.constant_name(value.cls, value.cls.__name__)
@@ -361,7 +383,7 @@ class ResidualBuilder:
         if last.startswith(assigned):
             # The variable would live for one line only.
             self.lines.pop()
-            self.emit(f"return {last[len(assigned):]}", origin, note)
+            self.emit(f"return {last[len(assigned) :]}", origin, note)
             return
         self.emit(f"return {text}")
 
@@ -396,7 +418,9 @@ def literal(obj: Any) -> str | None:
     return None
 
 
-def tensors_in(ev: Evaluator, value: Value, seen: set[int] | None = None) -> Iterator[TensorValue]:
+def tensors_in(
+    ev: Evaluator, value: Value, seen: set[int] | None = None
+) -> Iterator[TensorValue]:
     """Yields the tensors that `value` reaches."""
     from .evaluate.functions import captured_values
 
@@ -429,7 +453,9 @@ def tensors_in(ev: Evaluator, value: Value, seen: set[int] | None = None) -> Ite
         case SuperValue():
             children = (value.receiver,)
         case IteratorValue():
-            children = (value.items,) if isinstance(value.items, ListValue) else value.items
+            children = (
+                (value.items,) if isinstance(value.items, ListValue) else value.items
+            )
     for child in list(children):
         yield from tensors_in(ev, child, seen)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import function_attributes
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen
 from .names import save_old
@@ -39,6 +40,7 @@ from .values import (
     TupleValue,
     Unknown,
     Value,
+    ViewValue,
     constant,
     is_constant,
 )
@@ -90,15 +92,14 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
         case ListValue() | DictValue() | SetValue() | TupleValue() | IteratorValue():
             cls = getattr(base, "cls", list)
             if not isinstance(base, IteratorValue) and not hasattr(cls, name):
-                raise Break("SJ030", f"raises AttributeError: `{cls.__name__}` has no `{name}`")
+                raise Break(
+                    "SJ030", f"raises AttributeError: `{cls.__name__}` has no `{name}`"
+                )
             return BuiltinMethod(base, name)
         case SuperValue():
             return _super(ev, base, name)
         case FunctionValue():
-            if name in base.attributes:
-                return base.attributes[name]
-            if name == "__name__":
-                return constant(base.function_name)
+            return function_attributes.load(ev, base, name)
         case MethodValue():
             if name == "__self__":
                 return base.receiver
@@ -108,9 +109,13 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
         case PartialValue():
             if name == "func":
                 return base.function
+        case ViewValue():
+            return BuiltinMethod(base, name)
         case BuiltinMethod():
             if name == "__self__":
                 return base.receiver
+            if name == "__name__":
+                return constant(base.attribute)
         case Scalar():
             raise Break("SJ020", f"`{name}` of a run-time number", harmless=True)
     raise Break("SJ020", f"attribute `{name}` of a {type(base).__name__}")
@@ -162,13 +167,19 @@ def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
     if name in _TENSOR_FACTS:
         return constant(getattr(base.fake, name))
     if name in _TENSOR_VIEWS:
-        return ev.builder.call("call_function", getattr, [base, constant(name)], {}, name)
+        return ev.builder.call(
+            "call_function", getattr, [base, constant(name)], {}, name
+        )
     member = getattr(torch.Tensor, name, MISSING)
     if callable(member):
         return BuiltinMethod(base, name)
     if member is MISSING:
-        raise Break("SJ030", f"raises AttributeError: a tensor has no attribute `{name}`")
-    raise Break("SJ010", f"`{name}` of a tensor is only known to PyTorch", harmless=True)
+        raise Break(
+            "SJ030", f"raises AttributeError: a tensor has no attribute `{name}`"
+        )
+    raise Break(
+        "SJ010", f"`{name}` of a tensor is only known to PyTorch", harmless=True
+    )
 
 
 # ── known objects ───────────────────────────────────────────────────────────────────
@@ -216,7 +227,9 @@ def _module(ev: Evaluator, base: Known, name: str) -> Value:
 def _constant(ev: Evaluator, base: Known, name: str) -> Value:
     obj = base.obj
     if not hasattr(obj, name):
-        raise Break("SJ030", f"raises AttributeError: `{type(obj).__name__}` has no `{name}`")
+        raise Break(
+            "SJ030", f"raises AttributeError: `{type(obj).__name__}` has no `{name}`"
+        )
     value = getattr(obj, name)
     if callable(value) and not isinstance(value, type):
         return BuiltinMethod(base, name)
@@ -271,7 +284,9 @@ def _simple(ev: Evaluator, base: Known, name: str) -> Value:
     if isinstance(base.obj, MethodType) and name == "__func__":
         return _child(ev, base, base.obj.__func__, name)
     if not hasattr(base.obj, name):
-        raise Break("SJ030", f"raises AttributeError: function has no attribute `{name}`")
+        raise Break(
+            "SJ030", f"raises AttributeError: function has no attribute `{name}`"
+        )
     value = getattr(base.obj, name)
     if isinstance(value, MethodType) and value.__self__ is base.obj:
         raise Break("SJ010", f"method `{name}` of a function")
@@ -302,10 +317,9 @@ _DATA_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def _has_hooked_lookup(cls: type) -> bool:
-    return (
-        cls.__getattribute__ is not object.__getattribute__
-        or getattr(cls, "__getattr__", None) not in (None, torch.nn.Module.__getattr__)
-    )
+    return cls.__getattribute__ is not object.__getattribute__ or getattr(
+        cls, "__getattr__", None
+    ) not in (None, torch.nn.Module.__getattr__)
 
 
 def _object(ev: Evaluator, base: Known, name: str) -> Value:
@@ -323,7 +337,11 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
         return ev.wrap(own[name], Attribute(source, name))
     if static is not MISSING:
         if name not in ("__class__", "__dict__") and not name.startswith("__"):
-            ev.guards.add(f"{name!r} not in {source.guard}.__dict__" if own is not _NO_DICT else "True")
+            ev.guards.add(
+                f"{name!r} not in {source.guard}.__dict__"
+                if own is not _NO_DICT
+                else "True"
+            )
         return _class_member(ev, base, cls, static, name)
     if isinstance(obj, torch.nn.Module):
         for table in _DATA_TABLES:
@@ -332,7 +350,9 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
                 return ev.wrap(entries[name], Item(Attribute(source, table), name))
     if getattr(cls, "__getattr__", None) not in (None, torch.nn.Module.__getattr__):
         return _getattr_hook(ev, base, cls, name)
-    raise Break("SJ030", f"raises AttributeError: `{cls.__name__}` has no attribute `{name}`")
+    raise Break(
+        "SJ030", f"raises AttributeError: `{cls.__name__}` has no attribute `{name}`"
+    )
 
 
 _NO_DICT: dict[str, Any] = {}
@@ -372,16 +392,22 @@ def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
         return ev.wrap(static.__get__(base.obj), Attribute(base.source, name))
     if isinstance(static, GetSetDescriptorType) and name in ("__dict__", "__class__"):
         return ev.wrap(getattr(base.obj, name), Attribute(base.source, name))
-    raise Break("SJ020", f"attribute `{name}` runs a descriptor of `{type(base.obj).__name__}`")
+    raise Break(
+        "SJ020", f"attribute `{name}` runs a descriptor of `{type(base.obj).__name__}`"
+    )
 
 
-def _class_member(ev: Evaluator, base: Known, cls: type, static: Any, name: str) -> Value:
+def _class_member(
+    ev: Evaluator, base: Known, cls: type, static: Any, name: str
+) -> Value:
     owner = next(c for c in cls.__mro__ if name in c.__dict__)
     frozen = is_frozen(owner.__module__)
     if name == "__class__":
         return Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
     if isinstance(static, FunctionType):
-        function = Known(static, None) if frozen else user_function(ev, cls, static, name)
+        function = (
+            Known(static, None) if frozen else user_function(ev, cls, static, name)
+        )
         return MethodValue(function, base, name)
     if isinstance(static, staticmethod):
         inner = static.__func__
@@ -393,12 +419,18 @@ def _class_member(ev: Evaluator, base: Known, cls: type, static: Any, name: str)
         inner = static.__func__
         function = Known(inner, None) if frozen else user_function(ev, cls, inner, name)
         return MethodValue(function, receiver, name)
-    if isinstance(static, (MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType)):
+    if isinstance(
+        static, (MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType)
+    ):
         return BuiltinMethod(base, name)
     if hasattr(type(static), "__get__"):
-        raise Break("SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`")
+        raise Break(
+            "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"
+        )
     assert base.source is not None
-    return Known(static, None) if frozen else ev.wrap(static, Attribute(base.source, name))
+    return (
+        Known(static, None) if frozen else ev.wrap(static, Attribute(base.source, name))
+    )
 
 
 def _getattr_hook(ev: Evaluator, base: Known, cls: type, name: str) -> Value:
@@ -418,7 +450,11 @@ def _super(ev: Evaluator, base: SuperValue, name: str) -> Value:
                 if is_frozen(owner.__module__):
                     return MethodValue(Known(static, None), receiver)
                 return MethodValue(user_function(ev, owner, static, name), receiver)
-            if owner is object and isinstance(receiver, InstanceValue) and name == "__init__":
+            if (
+                owner is object
+                and isinstance(receiver, InstanceValue)
+                and name == "__init__"
+            ):
                 return constant_noop()
             break
     raise Break("SJ020", f"`super().{name}`")
@@ -427,7 +463,9 @@ def _super(ev: Evaluator, base: SuperValue, name: str) -> Value:
 def _receiver_class(receiver: Value) -> type | None:
     match receiver:
         case Known():
-            return receiver.obj if isinstance(receiver.obj, type) else type(receiver.obj)
+            return (
+                receiver.obj if isinstance(receiver.obj, type) else type(receiver.obj)
+            )
         case InstanceValue():
             return receiver.cls
     return None
@@ -464,9 +502,13 @@ def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     if isinstance(static, staticmethod) and isinstance(static.__func__, FunctionType):
         return user_function(ev, cls, static.__func__, name)
     if isinstance(static, classmethod) and isinstance(static.__func__, FunctionType):
-        return MethodValue(user_function(ev, cls, static.__func__, name), owner_value, name)
+        return MethodValue(
+            user_function(ev, cls, static.__func__, name), owner_value, name
+        )
     if hasattr(type(static), "__get__"):
-        raise Break("SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`")
+        raise Break(
+            "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"
+        )
     holder = ev.guards.bind(cls, cls.__name__)
     return ev.wrap(static, Attribute(Bound(holder), name))
 
@@ -483,10 +525,14 @@ def store(ev: Evaluator, base: Value, name: str, value: Value) -> None:
     base, value = ev.look(base), ev.look(value)
     if isinstance(base, Unknown) or isinstance(value, Unknown):
         raise unknown_operand(f"attribute `{name}` is stored with")
+    if not (isinstance(base, InstanceValue) and is_frozen(base.cls.__module__)):
+        ev.journal.changes += 1
     if isinstance(base, InstanceValue):
         static = _class_attribute(base.cls, name)
-        if static is not MISSING and _is_data_descriptor(static) and not isinstance(
-            static, MemberDescriptorType
+        if (
+            static is not MISSING
+            and _is_data_descriptor(static)
+            and not isinstance(static, MemberDescriptorType)
         ):
             raise Break("SJ021", f"`{name}` of `{base.cls.__name__}` is a descriptor")
         if base.cls.__setattr__ is not object.__setattr__:
@@ -494,11 +540,14 @@ def store(ev: Evaluator, base: Value, name: str, value: Value) -> None:
         if base.name is not None:
             residual = ev.residual
             holder = base.name
-            ev.effect(lambda: residual.emit(f"{holder}.{name} = {residual.reify(value)}"), value)
+            ev.effect(
+                lambda: residual.emit(f"{holder}.{name} = {residual.reify(value)}"),
+                value,
+            )
         ev.journal.set_item(base.attributes, name, value)
         return
     if isinstance(base, FunctionValue):
-        ev.journal.set_item(base.attributes, name, value)
+        function_attributes.store(ev, base, name, value)
         return
     if isinstance(base, Known) and base.source is not None:
         _store_outside(ev, base, name, value)
@@ -551,7 +600,11 @@ def _target_source(obj: Any, source: Source, name: str) -> Source:
 
 def delete(ev: Evaluator, base: Value, name: str) -> None:
     """`del base.name`."""
-    if isinstance(base, InstanceValue) and base.name is None and name in base.attributes:
+    if (
+        isinstance(base, InstanceValue)
+        and base.name is None
+        and name in base.attributes
+    ):
         ev.journal.delete_item(base.attributes, name)
         return
     raise Break("SJ021", f"`del` of attribute `{name}`")

@@ -21,7 +21,9 @@ class Signature:
     defaults: dict[str, Value] = field(default_factory=dict)
 
 
-def bind(signature: Signature, args: list[Value], kwargs: dict[str, Value]) -> dict[str, Value]:
+def bind(
+    signature: Signature, args: list[Value], kwargs: dict[str, Value]
+) -> dict[str, Value]:
     """Returns the locals with which the call starts.
 
     Raises:
@@ -31,7 +33,9 @@ def bind(signature: Signature, args: list[Value], kwargs: dict[str, Value]) -> d
     bound: dict[str, Value] = dict(zip(names, args))
     rest = args[len(names) :]
     if rest and signature.star is None:
-        raise _error(signature, f"takes {len(names)} positional arguments, {len(args)} given")
+        raise _error(
+            signature, f"takes {len(names)} positional arguments, {len(args)} given"
+        )
     extra: dict[str, Value] = {}
     accepts = {*signature.positional, *signature.keyword_only}
     for key, value in kwargs.items():

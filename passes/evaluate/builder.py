@@ -96,20 +96,29 @@ class SegmentBuilder:
                 return self._placeholder(value, hint)
             case Scalar():
                 if value.symbol is None:
-                    raise Break("SJ020", "a run-time value is used in a tensor operation")
+                    raise Break(
+                        "SJ020", "a run-time value is used in a tensor operation"
+                    )
                 if value.node is not None:
                     return value.node
                 return self._placeholder(value, value.name or "scalar")
             case TupleValue():
                 items = [self.operand(item) for item in value.items]
-                return value.cls(*items) if hasattr(value.cls, "_fields") else tuple(items)
+                return (
+                    value.cls(*items) if hasattr(value.cls, "_fields") else tuple(items)
+                )
             case ListValue():
                 return [self.operand(i) for i in self.evaluator.list_items(value)]
             case DictValue():
-                return {k: self.operand(v) for k, v in self.evaluator.dict_items(value).items()}
+                return {
+                    k: self.operand(v)
+                    for k, v in self.evaluator.dict_items(value).items()
+                }
             case SliceValue():
                 return slice(
-                    self.operand(value.start), self.operand(value.stop), self.operand(value.step)
+                    self.operand(value.start),
+                    self.operand(value.stop),
+                    self.operand(value.step),
                 )
             case Known():
                 return self.evaluator.operand_constant(value)
@@ -126,13 +135,19 @@ class SegmentBuilder:
                 items = [self.fake(item) for item in value.items]
                 if value.cls is torch.Size:
                     return torch.Size(items)
-                return value.cls(*items) if hasattr(value.cls, "_fields") else tuple(items)
+                return (
+                    value.cls(*items) if hasattr(value.cls, "_fields") else tuple(items)
+                )
             case ListValue():
                 return [self.fake(i) for i in self.evaluator.list_items(value)]
             case DictValue():
-                return {k: self.fake(v) for k, v in self.evaluator.dict_items(value).items()}
+                return {
+                    k: self.fake(v) for k, v in self.evaluator.dict_items(value).items()
+                }
             case SliceValue():
-                return slice(self.fake(value.start), self.fake(value.stop), self.fake(value.step))
+                return slice(
+                    self.fake(value.start), self.fake(value.stop), self.fake(value.step)
+                )
             case Known():
                 return value.obj
         raise Break("SJ020", "a tensor operation needs a value that is not known")
@@ -174,7 +189,8 @@ class SegmentBuilder:
         if result is None or (not _has_tensor(result) and is_constant(result)):
             if result is None and kind == "call_function":
                 raise Break(
-                    "SJ010", f"`{getattr(target, '__name__', target)}` returns no tensor"
+                    "SJ010",
+                    f"`{getattr(target, '__name__', target)}` returns no tensor",
                 )
             for value in [*args, *kwargs.values()]:
                 self.evaluator.use_deep(value)
@@ -192,14 +208,22 @@ class SegmentBuilder:
                 "a size depends on a run-time number",
                 needs_known=_first_scalar([*args, *kwargs.values()]),
             )
-        known = {id(v.fake): v for v in _tensors([*args, *kwargs.values()], self.evaluator)}
+        known = {
+            id(v.fake): v for v in _tensors([*args, *kwargs.values()], self.evaluator)
+        }
         node_args = tuple(self.operand(a) for a in args)
         node_kwargs = {k: self.operand(v) for k, v in kwargs.items()}
         node = self._node(kind, target, node_args, node_kwargs, hint)
         return self._wrap(result, node, known)
 
-    def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        name = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+    def _run(
+        self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        name = (
+            target
+            if isinstance(target, str)
+            else getattr(target, "__name__", str(target))
+        )
         try:
             with self.evaluator.fake_mode:
                 if kind == "call_method":
@@ -210,7 +234,9 @@ class SegmentBuilder:
         except DataDependentOutputException as error:
             raise Break("SJ103", f"`{name}` reads the value of a tensor") from error
         except DynamicOutputShapeException as error:
-            raise Break("SJ104", f"the shape of `{name}`'s result depends on data") from error
+            raise Break(
+                "SJ104", f"the shape of `{name}`'s result depends on data"
+            ) from error
         except GuardOnDataDependentSymNode as error:
             raise Break("SJ020", f"`{name}` decides on a run-time number") from error
         except (UnsupportedFakeTensorException, UnsupportedOperatorException) as error:
@@ -222,7 +248,12 @@ class SegmentBuilder:
             ) from error
 
     def _node(
-        self, kind: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], hint: str
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        hint: str,
     ) -> torch.fx.Node:
         journal = self.evaluator.journal
         node = self.graph.create_node(kind, target, args, kwargs, name=hint)
@@ -236,7 +267,9 @@ class SegmentBuilder:
     def store(self, target: Callable[..., Any], args: list[Value]) -> None:
         """Records `args[0][args[1]] = args[2]`, an in-place operation without a result."""
         self._run("call_function", target, [self.fake(a) for a in args], {})
-        self._node("call_function", target, tuple(self.operand(a) for a in args), {}, "store")
+        self._node(
+            "call_function", target, tuple(self.operand(a) for a in args), {}, "store"
+        )
         self.evaluator.journal.changes += 1
         self.evaluator.journal.set_attr(self, "mutates", True)
 
@@ -249,7 +282,9 @@ class SegmentBuilder:
         node.meta["effect"] = True
         return node
 
-    def _wrap(self, result: Any, node: torch.fx.Node, known: dict[int, TensorValue]) -> Value:
+    def _wrap(
+        self, result: Any, node: torch.fx.Node, known: dict[int, TensorValue]
+    ) -> Value:
         journal = self.evaluator.journal
         if isinstance(result, torch.Tensor):
             if id(result) in known:
@@ -267,14 +302,20 @@ class SegmentBuilder:
                     items.append(known[id(item)])
                 elif isinstance(item, (torch.Tensor, tuple, list)):
                     child = self._node(
-                        "call_function", operator.getitem, (node, index), {}, f"{node.name}_{index}"
+                        "call_function",
+                        operator.getitem,
+                        (node, index),
+                        {},
+                        f"{node.name}_{index}",
                     )
                     journal.set_attr(self, "operations", self.operations - 1)
                     items.append(self._wrap(item, child, known))
                 elif is_constant(item):
                     items.append(constant(item))
                 else:
-                    raise Break("SJ105", "an operation returns an object that is no tensor")
+                    raise Break(
+                        "SJ105", "an operation returns an object that is no tensor"
+                    )
             if isinstance(result, list):
                 return ListValue(items)
             return TupleValue(items, type(result))
@@ -311,7 +352,9 @@ class SegmentBuilder:
 
 def _has_symbolic_size(result: Any) -> bool:
     if isinstance(result, torch.Tensor):
-        return any(isinstance(s, torch.SymInt) for s in (*result.shape, *result.stride()))
+        return any(
+            isinstance(s, torch.SymInt) for s in (*result.shape, *result.stride())
+        )
     if isinstance(result, (tuple, list)):
         return any(_has_symbolic_size(item) for item in result)
     return False
@@ -329,7 +372,9 @@ def _first_scalar(values: list[Value]) -> Scalar | None:
 
 
 def _eager_class(result: torch.Tensor) -> type:
-    return torch.nn.Parameter if isinstance(result, torch.nn.Parameter) else torch.Tensor
+    return (
+        torch.nn.Parameter if isinstance(result, torch.nn.Parameter) else torch.Tensor
+    )
 
 
 def _has_tensor(result: Any) -> bool:

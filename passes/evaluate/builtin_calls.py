@@ -132,7 +132,9 @@ def _isinstance(ev: Evaluator, value: Value, classes: Value, /) -> Value:
     wanted = _classes(ev, classes)
     looked = ev.look(value)
     if isinstance(looked, TensorValue) and _asks_for_legacy_class(wanted):
-        raise Break("SJ020", "`isinstance` of a tensor class such as `torch.FloatTensor`")
+        raise Break(
+            "SJ020", "`isinstance` of a tensor class such as `torch.FloatTensor`"
+        )
     try:
         if isinstance(looked, Known):
             return constant(isinstance(looked.obj, wanted))
@@ -190,7 +192,9 @@ def _getattr(
 
 @evaluates(builtins.hasattr)
 def _hasattr(ev: Evaluator, obj: Value, attribute: Value, /) -> Value:
-    return constant(attributes.has(ev, obj, _attribute_name(ev, attribute, "`hasattr`")))
+    return constant(
+        attributes.has(ev, obj, _attribute_name(ev, attribute, "`hasattr`"))
+    )
 
 
 @evaluates(builtins.setattr)

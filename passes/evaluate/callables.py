@@ -13,7 +13,15 @@ from .breaks import Break
 from .iterators import call
 from .registry import HANDLERS, Handler, evaluates
 from .truth import truth
-from .values import FunctionValue, Known, PartialValue, TupleValue, Value, constant, is_constant
+from .values import (
+    FunctionValue,
+    Known,
+    PartialValue,
+    TupleValue,
+    Value,
+    constant,
+    is_constant,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -87,11 +95,19 @@ def _attribute_getter(ev: Evaluator, *names: Value) -> Value:
 
 
 @evaluates(operator.methodcaller)
-def _method_caller(ev: Evaluator, name: Value, /, *args: Value, **kwargs: Value) -> Value:
+def _method_caller(
+    ev: Evaluator, name: Value, /, *args: Value, **kwargs: Value
+) -> Value:
     wanted = ev.known(name, "`methodcaller`")
-    return PartialValue(
-        Known(_call_method), [], {"name": constant(wanted), "arguments": TupleValue(list(args))}
-    ) if not kwargs else _no_keywords()
+    return (
+        PartialValue(
+            Known(_call_method),
+            [],
+            {"name": constant(wanted), "arguments": TupleValue(list(args))},
+        )
+        if not kwargs
+        else _no_keywords()
+    )
 
 
 def _no_keywords() -> Value:
@@ -104,7 +120,9 @@ def _call_method(receiver: Any, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 @evaluates(_call_method)
-def _method_called(ev: Evaluator, receiver: Value, name: Value, arguments: Value) -> Value:
+def _method_called(
+    ev: Evaluator, receiver: Value, name: Value, arguments: Value
+) -> Value:
     assert isinstance(arguments, TupleValue)
     method = attributes.load(ev, receiver, ev.known(name, "a name"))
     return call(ev, method, *arguments.items)

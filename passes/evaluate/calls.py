@@ -24,6 +24,7 @@ from . import (
     containers,
     contexts,
     conversions,
+    custom_functions,
     functions,
     generators,
     iterators,
@@ -88,7 +89,9 @@ def operands(
                 raise Break("SJ020", "`**` of a value that is not a tracked dict")
             entries = ev.dict_items(value)
             if any(key in kwargs for key in entries):
-                raise Break("SJ030", "raises TypeError: multiple values for keyword argument")
+                raise Break(
+                    "SJ030", "raises TypeError: multiple values for keyword argument"
+                )
             kwargs.update(entries)
         elif argument.keyword is not None:
             kwargs[argument.keyword.value] = value
@@ -119,7 +122,11 @@ def resolve(
     match function:
         case FunctionValue():
             frame = functions.frame_of_value(ev, function, args, kwargs)
-            return generators.make_generator(ev, frame) if frame.source.is_generator else frame
+            return (
+                generators.make_generator(ev, frame)
+                if frame.source.is_generator
+                else frame
+            )
         case MethodValue():
             return resolve(ev, function.function, [function.receiver, *args], kwargs)
         case ViewValue():
@@ -130,7 +137,10 @@ def resolve(
             )
         case PartialValue():
             return resolve(
-                ev, function.function, [*function.args, *args], {**function.kwargs, **kwargs}
+                ev,
+                function.function,
+                [*function.args, *args],
+                {**function.kwargs, **kwargs},
             )
         case InstanceValue():
             method = attributes.load(ev, function, "__call__")
@@ -202,7 +212,9 @@ def _python_function(
     ev: Evaluator, function: Known, args: list[Value], kwargs: dict[str, Value]
 ) -> Value | Frame:
     obj: FunctionType = function.obj
-    if getattr(obj, "_torchdynamo_disable", False) or _marked(obj, "__srcjit_disabled__"):
+    if getattr(obj, "_torchdynamo_disable", False) or _marked(
+        obj, "__srcjit_disabled__"
+    ):
         raise Break("SJ013", f"`{obj.__name__}` is disabled")
     if _marked(obj, "__srcjit_graph_break__"):
         raise Break("SJ120", "explicit graph break", harmless=True)
@@ -213,7 +225,9 @@ def _python_function(
     if write is not None:
         written, source = write()
         functions.SUBSTITUTES[written] = source
-        return _python_function(ev, _inner_function(ev, function, written), args, kwargs)
+        return _python_function(
+            ev, _inner_function(ev, function, written), args, kwargs
+        )
     dispatcher = getattr(obj, "__srcjit__", None)
     if dispatcher is not None and dispatcher.stub is obj:
         inner = dispatcher.function
@@ -273,7 +287,9 @@ def _partial(
     ev.guards.add(f"len({source.guard}.args) == {len(obj.args)}")
     ev.guards.add(f"tuple({source.guard}.keywords) == {tuple(obj.keywords)!r}")
     inner = ev.wrap(obj.func, Attribute(source, "func"))
-    first = [ev.wrap(a, Item(Attribute(source, "args"), i)) for i, a in enumerate(obj.args)]
+    first = [
+        ev.wrap(a, Item(Attribute(source, "args"), i)) for i, a in enumerate(obj.args)
+    ]
     named = {
         key: ev.wrap(value, Item(Attribute(source, "keywords"), key))
         for key, value in obj.keywords.items()
@@ -363,7 +379,7 @@ def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
     return SuperValue(cell.cell_contents, ev.look(method.env[first]))
 
 
-_TABLES = (conversions, iterators, module_trees)
+_TABLES = (conversions, custom_functions, iterators, module_trees)
 """Modules whose import fills the table of callables that evaluation knows."""
 
 __all__ = ["call", "call_expression", "fold_call", "is_frozen", "resolve"]

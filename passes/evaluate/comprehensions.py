@@ -26,7 +26,9 @@ def _scope(frame: Frame, node: Any) -> Frame:
     clause = node.for_in
     while clause is not None:
         bound |= writes(
-            cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(clause.target)], cst.Name("_"))])
+            cst.SimpleStatementLine(
+                [cst.Assign([cst.AssignTarget(clause.target)], cst.Name("_"))]
+            )
         )
         clause = clause.inner_for_in
     source = type(frame.source)(

@@ -27,7 +27,11 @@ if TYPE_CHECKING:
 
 
 def call_method(
-    ev: Evaluator, receiver: Value, name: str, args: list[Value], kwargs: dict[str, Value]
+    ev: Evaluator,
+    receiver: Value,
+    name: str,
+    args: list[Value],
+    kwargs: dict[str, Value],
 ) -> Value:
     """Returns `receiver.name(*args, **kwargs)` for a built-in type."""
     receiver = ev.look(receiver)
@@ -57,7 +61,11 @@ def call_method(
 
 
 def _known(
-    ev: Evaluator, receiver: Known, name: str, args: list[Value], kwargs: dict[str, Value]
+    ev: Evaluator,
+    receiver: Known,
+    name: str,
+    args: list[Value],
+    kwargs: dict[str, Value],
 ) -> Value:
     from .calls import fold_call
 
@@ -76,7 +84,9 @@ def _known(
     if isinstance(obj, str) and name == "join" and len(args) == 1:
         from .loops import iterator_over
 
-        parts = [ev.known(item, "`join`") for item in ev.iterate(iterator_over(ev, args[0]))]
+        parts = [
+            ev.known(item, "`join`") for item in ev.iterate(iterator_over(ev, args[0]))
+        ]
         args = [constant(tuple(parts))]
     return fold_call(ev, getattr(obj, name), args, kwargs)
 
@@ -102,7 +112,11 @@ def _append(ev: Evaluator, target: ListValue, item: Value) -> Value:
     if isinstance(item, Unknown):
         raise unknown_operand("`append` takes")
     effect_if_outside(
-        ev, target, lambda r, b: r.emit(f"{b}.append({r.reify(item)})"), item, overwrites=False
+        ev,
+        target,
+        lambda r, b: r.emit(f"{b}.append({r.reify(item)})"),
+        item,
+        overwrites=False,
     )
     ev.journal.append(target.appended if target.items is None else target.items, item)
     return constant(None)
@@ -119,7 +133,9 @@ def list_extend(ev: Evaluator, target: ListValue, iterable: Value) -> Value:
 
     effect_if_outside(ev, target, action, *items, overwrites=False)
     for item in items:
-        ev.journal.append(target.appended if target.items is None else target.items, item)
+        ev.journal.append(
+            target.appended if target.items is None else target.items, item
+        )
     return constant(None)
 
 
@@ -134,7 +150,9 @@ def _insert(ev: Evaluator, target: ListValue, where: Value, item: Value) -> Valu
     items = list(ev.list_items(target))
     index = ev.known(where, "an index")
     items.insert(index, item)
-    effect_if_outside(ev, target, lambda r, b: r.emit(f"{b}.insert({index}, {r.reify(item)})"), item)
+    effect_if_outside(
+        ev, target, lambda r, b: r.emit(f"{b}.insert({index}, {r.reify(item)})"), item
+    )
     assert target.items is not None
     ev.journal.replace_list(target.items, items)
     return constant(None)
@@ -248,7 +266,9 @@ def _key(ev: Evaluator, value: Value) -> Any:
     return key_of(ev, value)
 
 
-def _get(ev: Evaluator, target: DictValue, key: Value, default: Value | None = None) -> Value:
+def _get(
+    ev: Evaluator, target: DictValue, key: Value, default: Value | None = None
+) -> Value:
     found = ev.dict_items(target).get(_key(ev, key))
     return found if found is not None else default or constant(None)
 
@@ -263,13 +283,19 @@ def _values(ev: Evaluator, target: DictValue) -> Value:
 
 def _items(ev: Evaluator, target: DictValue) -> Value:
     return IteratorValue(
-        [TupleValue([constant(key), value]) for key, value in ev.dict_items(target).items()]
+        [
+            TupleValue([constant(key), value])
+            for key, value in ev.dict_items(target).items()
+        ]
     )
 
 
 def _set_entry(ev: Evaluator, target: DictValue, key: Any, value: Value) -> None:
     effect_if_outside(
-        ev, target, lambda r, b: r.emit(f"{b}[{r.reify(constant(key))}] = {r.reify(value)}"), value
+        ev,
+        target,
+        lambda r, b: r.emit(f"{b}[{r.reify(constant(key))}] = {r.reify(value)}"),
+        value,
     )
     ev.journal.set_item(target.items, key, value)
 
@@ -284,7 +310,9 @@ def _pop_key(
             raise Break("SJ030", f"raises KeyError: {name!r}")
         return default
     value = entries[name]
-    effect_if_outside(ev, target, lambda r, b: r.emit(f"del {b}[{r.reify(constant(name))}]"), value)
+    effect_if_outside(
+        ev, target, lambda r, b: r.emit(f"del {b}[{r.reify(constant(name))}]"), value
+    )
     ev.journal.delete_item(target.items, name)
     return value
 

@@ -100,7 +100,9 @@ def _profiling(ev: Evaluator, obj: Any, args: list[Value]) -> Value:
     if enabled():
         raise Break("SJ043", "a profiler is running")
     ev.guards.add(f"not {ev.guards.bind(enabled, 'profiler_enabled')}()", "no profiler")
-    return ContextValue("nothing", (obj, tuple(ev.known(a, "a label") for a in args), None))
+    return ContextValue(
+        "nothing", (obj, tuple(ev.known(a, "a label") for a in args), None)
+    )
 
 
 # ── entering and leaving ────────────────────────────────────────────────────────────
@@ -179,7 +181,9 @@ def _leave_autocast(ev: Evaluator, state: Any) -> None:
 # ── the statement ───────────────────────────────────────────────────────────────────
 
 
-def with_statement(ev: Evaluator, frame: Frame, node: cst.With) -> tuple[Flow, Value | None]:
+def with_statement(
+    ev: Evaluator, frame: Frame, node: cst.With
+) -> tuple[Flow, Value | None]:
     """Evaluates a `with` whole, as one transaction.
 
     Raises:

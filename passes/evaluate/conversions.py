@@ -53,7 +53,10 @@ HANDLERS[torch.device] = fold(torch.device)
 
 # ── numbers ─────────────────────────────────────────────────────────────────────────
 
-_SPECIAL = {int: ("__int__", "__index__", "__trunc__"), float: ("__float__", "__index__")}
+_SPECIAL = {
+    int: ("__int__", "__index__", "__trunc__"),
+    float: ("__float__", "__index__"),
+}
 
 
 def _number(cls: type) -> Handler:
@@ -70,7 +73,10 @@ def _number(cls: type) -> Handler:
             if value.kind is cls:
                 return value
             raise Break(
-                "SJ020", f"`{cls.__name__}` of a run-time number", harmless=True, result=cls
+                "SJ020",
+                f"`{cls.__name__}` of a run-time number",
+                harmless=True,
+                result=cls,
             )
         if isinstance(value, Unknown):
             raise Break(
@@ -91,7 +97,10 @@ def _number(cls: type) -> Handler:
 
 def _reads_tensor(ev: Evaluator, value: TensorValue, cls: type) -> None:
     raise Break(
-        "SJ103", f"`{cls.__name__}()` reads the value of a tensor", harmless=True, result=cls
+        "SJ103",
+        f"`{cls.__name__}()` reads the value of a tensor",
+        harmless=True,
+        result=cls,
     )
 
 
@@ -178,7 +187,10 @@ def text_of(ev: Evaluator, value: Value, function: Any) -> str:
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         case DictValue() if value.cls is dict:
             entries = ev.dict_items(value).items()
-            items = [f"{text_of(ev, constant(k), repr)}: {text_of(ev, v, repr)}" for k, v in entries]
+            items = [
+                f"{text_of(ev, constant(k), repr)}: {text_of(ev, v, repr)}"
+                for k, v in entries
+            ]
             return f"{{{', '.join(items)}}}"
         case SetValue():
             return str(function(value.cls(value.items)))

@@ -41,7 +41,6 @@ from .values import (
     Known,
     ListValue,
     Scalar,
-    TensorValue,
     TupleValue,
     Unknown,
     Value,
@@ -92,7 +91,9 @@ class Evaluator:
         self.shape_env = ShapeEnv(
             allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
         )
-        self.fake_mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=False)
+        self.fake_mode = FakeTensorMode(
+            shape_env=self.shape_env, allow_non_fake_inputs=False
+        )
         self.namer = Namer(taken_names)
         self.guards = GuardRecorder(self.journal, self.namer)
         self.residual = ResidualBuilder(self)
@@ -165,7 +166,9 @@ class Evaluator:
             frame.blocks[:] = blocks
             self.can_split = can_split
 
-    def _step(self, frame: Frame, base: int, split: bool) -> tuple[Flow, Value | None] | None:
+    def _step(
+        self, frame: Frame, base: int, split: bool
+    ) -> tuple[Flow, Value | None] | None:
         from . import split as splitting
         from .statements import execute
 
@@ -273,7 +276,11 @@ class Evaluator:
 
     def look(self, value: Value) -> Value:
         """Returns `value`, wrapped if it was lazy."""
-        return self.wrap(value.obj, value.source) if isinstance(value, LazyValue) else value
+        return (
+            self.wrap(value.obj, value.source)
+            if isinstance(value, LazyValue)
+            else value
+        )
 
     def scalar(self, text: str, kind: type, hint: str) -> Scalar:
         """Returns a new run-time number of exact type `kind` (int, float or bool)."""
@@ -324,9 +331,17 @@ class Evaluator:
                 return self.use(value)
             case TupleValue():
                 items = [self.known(self.look(item), what) for item in value.items]
-                return value.cls(items) if value.cls in (tuple, torch.Size) else value.cls(*items)
+                return (
+                    value.cls(items)
+                    if value.cls in (tuple, torch.Size)
+                    else value.cls(*items)
+                )
             case Scalar():
-                raise Break("SJ020", f"{what} needs a number that is not known", needs_known=value)
+                raise Break(
+                    "SJ020",
+                    f"{what} needs a number that is not known",
+                    needs_known=value,
+                )
             case Unknown():
                 raise unknown_operand(f"{what} needs")
         raise Break("SJ020", f"{what} needs a value that is not known")
@@ -338,7 +353,8 @@ class Evaluator:
         if value.source is None or callable(value.obj):
             return self.use(value)
         raise Break(
-            "SJ010", f"a `{type(value.obj).__name__}` is an operand of a tensor operation"
+            "SJ010",
+            f"a `{type(value.obj).__name__}` is an operand of a tensor operation",
         )
 
     def list_items(self, value: ListValue) -> list[Value]:

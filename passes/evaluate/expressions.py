@@ -126,13 +126,17 @@ def _formatted(ev: Evaluator, frame: Frame, node: cst.FormattedString) -> Value:
 def _format(ev: Evaluator, value: Value, conversion: str | None, spec: str) -> str:
     obj = ev.known(value, "an f-string")
     if not is_constant(obj):
-        raise Break("SJ012", f"an f-string formats a `{type(obj).__name__}`", harmless=True)
+        raise Break(
+            "SJ012", f"an f-string formats a `{type(obj).__name__}`", harmless=True
+        )
     try:
         if conversion is not None:
             obj = {"r": repr, "s": str, "a": ascii}[conversion](obj)
         return format(obj, spec)
     except (ValueError, TypeError) as error:
-        raise Break("SJ030", f"an f-string raises {type(error).__name__}: {error}") from error
+        raise Break(
+            "SJ030", f"an f-string raises {type(error).__name__}: {error}"
+        ) from error
 
 
 def _unescape(text: str) -> str:
@@ -187,9 +191,11 @@ def key_of(ev: Evaluator, value: Value) -> Any:
 def _dict(ev: Evaluator, frame: Frame, node: cst.Dict) -> Value:
     made: dict[Any, Value] = {}
     for element in node.elements:
-        value = evaluate(ev, frame, element.value) if isinstance(
-            element, cst.StarredDictElement
-        ) else None
+        value = (
+            evaluate(ev, frame, element.value)
+            if isinstance(element, cst.StarredDictElement)
+            else None
+        )
         if value is not None:
             if not isinstance(value, DictValue):
                 raise Break("SJ020", "`**` of a value that is not a tracked dict")
@@ -289,7 +295,9 @@ def _has_comma(node: cst.Subscript) -> bool:
 def _lambda(ev: Evaluator, frame: Frame, node: cst.Lambda) -> Value:
     from .functions import default_values
 
-    return FunctionValue(node, frame, default_values(ev, frame, node.params), "<lambda>")
+    return FunctionValue(
+        node, frame, default_values(ev, frame, node.params), "<lambda>"
+    )
 
 
 def _walrus(ev: Evaluator, frame: Frame, node: cst.NamedExpr) -> Value:
@@ -341,4 +349,12 @@ EXPRESSIONS: dict[type[cst.BaseExpression], Handler] = {
     cst.GeneratorExp: comprehensions.generator_expression,
 }
 
-__all__ = ["EXPRESSIONS", "Known", "elements", "evaluate", "index_of", "key_of", "name_tensor"]
+__all__ = [
+    "EXPRESSIONS",
+    "Known",
+    "elements",
+    "evaluate",
+    "index_of",
+    "key_of",
+    "name_tensor",
+]

@@ -7,12 +7,12 @@ a guard: a program that assigns to `torch.sin` after the first call is not notic
 from __future__ import annotations
 
 import sys
-from functools import lru_cache
+from functools import cache
 
 _LIBRARIES = frozenset({"torch", "numpy", "srcjit", "triton", "einops", "libcst"})
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_frozen(module_name: str | None) -> bool:
     """Whether a module's contents are taken as fixed."""
     if module_name is None:

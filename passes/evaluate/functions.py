@@ -1,15 +1,16 @@
 """Inlining: turns a call of a Python function into a frame of the evaluator.
 
-    def scale(x, k=2): return x * k
-    def f(x): return scale(x) + 1     # evaluates like: return x * 2 + 1
+def scale(x, k=2): return x * k
+def f(x): return scale(x) + 1     # evaluates like: return x * 2 + 1
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import weakref
 from collections.abc import Iterator
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -30,18 +31,23 @@ from .binding import Signature, bind
 from .breaks import Break
 from .frames import Block, Frame, Scope
 from .frozen import is_frozen
-from .suites import body_of, expanded
 from .sources import Attribute, Bound, Contents, Item, Source
+from .suites import body_of, expanded
 from .values import FunctionValue, Known, TensorValue, Value, constant
 
 if TYPE_CHECKING:
     from ..residual import ResidualBuilder
     from .evaluator import Evaluator
 
+REIFIED: dict[tuple[str, int, str], list[FunctionSource]] = {}
+"""Definitions with renamed variables that residual programs hold, by file, line and name."""
+
 DEPTH_LIMIT = 30
 """Nested inlined calls; deeper ones are left to Python."""
 
-SUBSTITUTES: weakref.WeakKeyDictionary[FunctionType, FunctionSource] = weakref.WeakKeyDictionary()
+SUBSTITUTES: weakref.WeakKeyDictionary[FunctionType, FunctionSource] = (
+    weakref.WeakKeyDictionary()
+)
 """Sources of functions that the compiler wrote (resume functions), by function."""
 
 
@@ -52,7 +58,26 @@ def source_of(function: FunctionType) -> FunctionSource:
         SourceUnavailable: When there is none.
     """
     written = SUBSTITUTES.get(function)
-    return written if written is not None else find_source(function)
+    if written is not None:
+        return written
+    try:
+        return find_source(function)
+    except SourceUnavailable:
+        code = function.__code__
+        for source in REIFIED.get(
+            (code.co_filename, code.co_firstlineno, code.co_name), ()
+        ):
+            if _fits(code, source):
+                return source
+        raise
+
+
+def _fits(code: CodeType, source: FunctionSource) -> bool:
+    """Whether a function that a residual program has made is the one that was written."""
+    names = set(code.co_varnames) | set(code.co_cellvars)
+    return names == local_names(source.tree) and set(code.co_freevars) <= set(
+        source.freevars
+    )
 
 
 def frame_of_known(
@@ -79,7 +104,9 @@ def generator_frame(
     """
     source = _inlinable_source(ev, function.obj)
     if not source.is_generator or source.is_async or source.uses_frames:
-        raise Break("SJ010", f"`{source.name}` is no generator function that can be inlined")
+        raise Break(
+            "SJ010", f"`{source.name}` is no generator function that can be inlined"
+        )
     return _frame(ev, function, source, args, kwargs)
 
 
@@ -93,7 +120,9 @@ def _inlinable_source(ev: Evaluator, obj: FunctionType) -> FunctionSource:
     try:
         return source_of(obj)
     except SourceUnavailable as error:
-        raise Break("SJ010", f"`{obj.__name__}` has no source: {error.reason}") from error
+        raise Break(
+            "SJ010", f"`{obj.__name__}` has no source: {error.reason}"
+        ) from error
 
 
 def _frame(
@@ -123,7 +152,9 @@ def check_inlinable(source: FunctionSource) -> None:
         raise Break("SJ003", f"`{source.name}` looks at its own frame")
 
 
-def new_frame(source: FunctionSource, scope: Scope, parent: Frame | None = None) -> Frame:
+def new_frame(
+    source: FunctionSource, scope: Scope, parent: Frame | None = None
+) -> Frame:
     """Returns a frame at the start of a function, without its arguments."""
     globals_declared, nonlocals = declared(source.tree.body)
     names = local_names(source.tree) - set(globals_declared) - set(nonlocals)
@@ -147,10 +178,14 @@ def _check_depth(ev: Evaluator, name: str) -> None:
 
 def compiler_names(function: FunctionType, source: FunctionSource) -> frozenset[str]:
     """Free variables of a function that are not the user's."""
-    return frozenset(function.__code__.co_freevars) - set(source.freevars) - {"__class__"}
+    return (
+        frozenset(function.__code__.co_freevars) - set(source.freevars) - {"__class__"}
+    )
 
 
-def _scope(ev: Evaluator, function: Known, source: FunctionSource, frozen: bool) -> Scope:
+def _scope(
+    ev: Evaluator, function: Known, source: FunctionSource, frozen: bool
+) -> Scope:
     obj: FunctionType = function.obj
     own = obj.__globals__ is ev.function.__globals__
     base: Source | None = None
@@ -161,7 +196,11 @@ def _scope(ev: Evaluator, function: Known, source: FunctionSource, frozen: bool)
     for index, name in enumerate(cells):
         root = function.source
         if root is None:
-            root = Bound(ev.guards.bind(obj, obj.__name__)) if not frozen else Bound("frozen")
+            root = (
+                Bound(ev.guards.bind(obj, obj.__name__))
+                if not frozen
+                else Bound("frozen")
+            )
         sources[name] = Contents(root, index, name)
     hidden = compiler_names(obj, source)
     return Scope(obj.__globals__, base, cells, sources, frozen, hidden)
@@ -172,14 +211,20 @@ def _guard_code(ev: Evaluator, function: Known) -> None:
     if function.source is None:
         return
     code = ev.guards.bind(obj.__code__, f"{obj.__name__}_code")
-    ev.guards.add(f"{function.source.guard}.__code__ is {code}", f"inlined {obj.__name__}")
+    ev.guards.add(
+        f"{function.source.guard}.__code__ is {code}", f"inlined {obj.__name__}"
+    )
 
 
 def _signature(ev: Evaluator, function: Known, source: FunctionSource) -> Signature:
     obj: FunctionType = function.obj
     code = obj.__code__
     names = list(code.co_varnames)
-    count, only, keyword = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+    count, only, keyword = (
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+    )
     signature = Signature(obj.__qualname__)
     signature.positional_only = names[:only]
     signature.positional = names[only:count]
@@ -209,7 +254,9 @@ def _default(ev: Evaluator, function: Known, value: Any, table: str, key: Any) -
 # ── functions made during evaluation ────────────────────────────────────────────────
 
 
-def default_values(ev: Evaluator, frame: Frame, params: cst.Parameters) -> dict[str, Value]:
+def default_values(
+    ev: Evaluator, frame: Frame, params: cst.Parameters
+) -> dict[str, Value]:
     """Evaluates the defaults of a `def` or `lambda`, in order."""
     from .expressions import evaluate
 
@@ -332,14 +379,16 @@ def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
 
     ev = residual.ev
     source = nested_source(function)
-    rebound = rebound_after_capture(function.frame.source.tree) & set(free_names(function))
+    rebound = rebound_after_capture(function.frame.source.tree) & set(
+        free_names(function)
+    )
     if rebound:
         raise GraphBreak(
             "SJ050",
             f"`{sorted(rebound)[0]}` is bound again after `{source.name}` has captured it",
             ev.origin_of(function.frame, function.node),
         )
-    name = residual.fresh(source.name)
+    name = residual.variable(source.name)
     ev.journal.set_attr(function, "name", name)
     mapping = {source.name: name} if source.name in function.frame.locals else {}
     for free in free_names(function):
@@ -363,7 +412,17 @@ def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
             )
     replaced = replaced.with_changes(name=cst.Name(name), decorators=())
     statement = rename(replaced, mapping, function.frame.origins)
-    residual.emit_statement(statement, ev.origin_of(function.frame, function.node))
+    origin = ev.origin_of(function.frame, function.node)
+    residual.emit_statement(statement, origin)
+    if mapping and origin is not None:
+        assert isinstance(statement, cst.FunctionDef)
+        made = dataclasses.replace(
+            source,
+            name=name,
+            tree=statement,
+            freevars=tuple(mapping.get(f, f) for f in free_names(function)),
+        )
+        REIFIED.setdefault((origin.file, origin.line, name), []).append(made)
     if name != function.function_name:
         residual.emit(f"{name}.__name__ = {function.function_name!r}")
     residual.emit(f"{name}.__qualname__ = {source.qualname!r}")

@@ -81,7 +81,9 @@ def advance(ev: Evaluator, generator: Generator) -> Value | None:
 
 def _remember(ev: Evaluator, frame: Frame) -> None:
     """Lets a rollback put the frame back to where it is suspended now."""
-    saved = [(block, block.index, block.rounds, block.iterator) for block in frame.blocks]
+    saved = [
+        (block, block.index, block.rounds, block.iterator) for block in frame.blocks
+    ]
 
     def undo() -> None:
         frame.blocks[:] = [block for block, *_ in saved]
@@ -114,7 +116,9 @@ def yield_statement(ev: Evaluator, frame: Frame, node: cst.Yield) -> None:
         block = Block(loop.body.body, "for", loop, iterator)
         block.index = len(block.statements)
         frame.blocks.append(block)
-        ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+        ev.journal.record(
+            lambda: frame.blocks.remove(block) if block in frame.blocks else None
+        )
         return
     value = constant(None) if node.value is None else evaluate(ev, frame, node.value)
     generator.yielded = value

@@ -71,6 +71,14 @@ class GuardRecorder:
             self.bindings[name] = obj
         return name
 
+    def texts(self) -> list[str]:
+        """The expressions that are guarded so far."""
+        return list(self._guards)
+
+    def conditions(self) -> list[Guard]:
+        """The guards so far, without those on tensors."""
+        return [guard for guard in self._guards.values() if isinstance(guard, Guard)]
+
     def decided(self, source: Source) -> bool:
         """Whether a guard on the value at `source` exists already."""
         text = source.guard
@@ -85,9 +93,24 @@ class GuardRecorder:
         self.add(f"type({source.guard}) is {self._type_name(cls)}")
 
     def _type_name(self, cls: type) -> str:
-        if cls.__module__ == "builtins" and getattr(__builtins__, cls.__name__, None) is cls:
+        if (
+            cls.__module__ == "builtins"
+            and getattr(__builtins__, cls.__name__, None) is cls
+        ):
             return cls.__name__
-        if cls in (int, float, bool, str, list, tuple, dict, set, bytes, complex, range):
+        if cls in (
+            int,
+            float,
+            bool,
+            str,
+            list,
+            tuple,
+            dict,
+            set,
+            bytes,
+            complex,
+            range,
+        ):
             return cls.__name__
         return self.bind(cls, cls.__name__)
 

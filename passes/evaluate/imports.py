@@ -35,7 +35,9 @@ def imported(
         name = get_full_name_for_node(alias.name)
         if name is None or not hasattr(module, name):
             raise Break("SJ051", "an import inside a function", harmless=True)
-        bound = name if alias.asname is None else get_full_name_for_node(alias.asname.name)
+        bound = (
+            name if alias.asname is None else get_full_name_for_node(alias.asname.name)
+        )
         found.append((str(bound), Known(getattr(module, name), None)))
     return list(found)
 

@@ -50,7 +50,9 @@ def make_instance(
     init = cls.__init__
     if init is object.__init__:
         if args or kwargs:
-            raise Break("SJ030", f"raises TypeError: {cls.__name__}() takes no arguments")
+            raise Break(
+                "SJ030", f"raises TypeError: {cls.__name__}() takes no arguments"
+            )
         return instance
     if not isinstance(init, FunctionType):
         raise Break("SJ010", f"`{cls.__name__}.__init__` has no source")

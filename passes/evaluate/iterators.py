@@ -108,8 +108,12 @@ def _zip(ev: Evaluator, *iterables: Value, strict: Value | None = None) -> Value
         for position, source in enumerate(sources):
             item = ev.next_item(source)
             if item is None:
-                if exact and (position or any(ev.next_item(s) is not None for s in sources[1:])):
-                    raise Break("SJ030", "raises ValueError: zip() arguments differ in length")
+                if exact and (
+                    position or any(ev.next_item(s) is not None for s in sources[1:])
+                ):
+                    raise Break(
+                        "SJ030", "raises ValueError: zip() arguments differ in length"
+                    )
                 return None
             row.append(item)
         return TupleValue(row) if row else None
@@ -175,7 +179,10 @@ def _filter_false(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
 
 
 def sorted_items(
-    ev: Evaluator, items: list[Value], key: Value | None = None, reverse: Value | None = None
+    ev: Evaluator,
+    items: list[Value],
+    key: Value | None = None,
+    reverse: Value | None = None,
 ) -> list[Value]:
     """Returns the items in order of known keys."""
     down = reverse is not None and truth(ev, reverse)
@@ -358,7 +365,9 @@ def _repeat(ev: Evaluator, object: Value, times: Value | None = None) -> Value:
 
 
 @evaluates(itertools.count)
-def _count(ev: Evaluator, start: Value | None = None, step: Value | None = None) -> Value:
+def _count(
+    ev: Evaluator, start: Value | None = None, step: Value | None = None
+) -> Value:
     first = 0 if start is None else ev.known(start, "`count`")
     width = 1 if step is None else ev.known(step, "`count`")
     if type(first) is not int or type(width) is not int:
@@ -388,7 +397,9 @@ def _cycle(ev: Evaluator, iterable: Value, /) -> Value:
             item = ev.next_item(source)
             if item is not None:
                 return item
-            ev.journal.set_attr(state, "saved", list.__getitem__(made.items, slice(None)))  # type: ignore[arg-type]
+            ev.journal.set_attr(
+                state, "saved", list.__getitem__(made.items, slice(None))
+            )  # type: ignore[arg-type]
         assert state.saved is not None
         return state.saved[at_hand % len(state.saved)] if state.saved else None
 
@@ -512,7 +523,9 @@ def _product(ev: Evaluator, *iterables: Value, repeat: Value | None = None) -> V
 
 @evaluates(itertools.combinations)
 def _combinations(ev: Evaluator, iterable: Value, r: Value) -> Value:
-    return _rows(itertools.combinations(iterate(ev, iterable), ev.known(r, "`combinations`")))
+    return _rows(
+        itertools.combinations(iterate(ev, iterable), ev.known(r, "`combinations`"))
+    )
 
 
 @evaluates(itertools.combinations_with_replacement)

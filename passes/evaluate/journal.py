@@ -6,8 +6,10 @@ the statement breaks. Each change of tracked state records how to undo it:
     >>> journal = Journal()
     >>> env = {"x": 1}
     >>> mark = journal.mark()
-    >>> journal.set_item(env, "x", 2); journal.set_item(env, "y", 3)
-    >>> journal.rollback(mark); env
+    >>> journal.set_item(env, "x", 2)
+    ... journal.set_item(env, "y", 3)
+    >>> journal.rollback(mark)
+    ... env
     {'x': 1}
 """
 

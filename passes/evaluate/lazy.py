@@ -66,7 +66,9 @@ class LazyItems(list[Value]):
     def _shared(self) -> bool:
         """Whether a variable holds an iterator that this one advances."""
         for source in self._sources:
-            if any(value is source for f in self._ev.frames for value in f.env.values()):
+            if any(
+                value is source for f in self._ev.frames for value in f.env.values()
+            ):
                 return True
             if isinstance(source.items, LazyItems) and source.items._shared():
                 return True

@@ -63,9 +63,16 @@ _register(
     "_C._functorch.is_batchedtensor",
     "_C._functorch.is_functorch_wrapped_tensor",
 )
-_register(None, "_C._get_tracing_state", "_C._log_api_usage_once", "_C._log_api_usage_metadata")
+_register(
+    None,
+    "_C._get_tracing_state",
+    "_C._log_api_usage_once",
+    "_C._log_api_usage_metadata",
+)
 
-HANDLERS[typing.cast] = lambda ev, args, kwargs: kwargs["val"] if "val" in kwargs else args[1]
+HANDLERS[typing.cast] = lambda ev, args, kwargs: (
+    kwargs["val"] if "val" in kwargs else args[1]
+)
 
 
 @evaluates(typing.TypeVar, typing.NewType)

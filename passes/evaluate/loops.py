@@ -94,7 +94,9 @@ def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
 # ── statements ──────────────────────────────────────────────────────────────────────
 
 
-def for_statement(ev: Evaluator, frame: Frame, node: cst.For) -> tuple[Flow, Value | None]:
+def for_statement(
+    ev: Evaluator, frame: Frame, node: cst.For
+) -> tuple[Flow, Value | None]:
     """Starts to unroll a `for` loop."""
     from .evaluator import UNROLL_LIMIT, Flow
     from .expressions import evaluate
@@ -109,18 +111,24 @@ def for_statement(ev: Evaluator, frame: Frame, node: cst.For) -> tuple[Flow, Val
     block = Block(body_of(node), "for", node, iterator)
     block.index = len(block.statements)
     frame.blocks.append(block)
-    ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+    ev.journal.record(
+        lambda: frame.blocks.remove(block) if block in frame.blocks else None
+    )
     return Flow.NEXT, None
 
 
-def while_statement(ev: Evaluator, frame: Frame, node: cst.While) -> tuple[Flow, Value | None]:
+def while_statement(
+    ev: Evaluator, frame: Frame, node: cst.While
+) -> tuple[Flow, Value | None]:
     """Starts to unroll a `while` loop whose test is known."""
     from .evaluator import Flow
 
     block = Block(body_of(node), "while", node)
     block.index = len(block.statements)
     frame.blocks.append(block)
-    ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+    ev.journal.record(
+        lambda: frame.blocks.remove(block) if block in frame.blocks else None
+    )
     return Flow.NEXT, None
 
 
@@ -149,7 +157,9 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
         except Break as stop:
             if stop.diagnostic.code == "SJ101":
                 raise Break(
-                    "SJ102", "loop condition on tensor data", ev.origin_of(frame, node.test)
+                    "SJ102",
+                    "loop condition on tensor data",
+                    ev.origin_of(frame, node.test),
                 ) from stop
             raise
         item = constant(True) if going_on else None

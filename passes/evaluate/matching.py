@@ -1,8 +1,8 @@
 """`match`: patterns on known structure, tried in order.
 
-    match x.dim():
-        case 2: ...
-        case 3 | 4 as n if n > k: ...
+match x.dim():
+    case 2: ...
+    case 3 | 4 as n if n > k: ...
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def match_statement(
 
     subject = expressions.evaluate(ev, frame, node.subject)
     if isinstance(subject, Unknown):
-        raise Break("SJ020", "`match` needs a value that is not known", needs_unknown=True)
+        raise Break(
+            "SJ020", "`match` needs a value that is not known", needs_unknown=True
+        )
     for case in node.cases:
         bound: dict[str, Value] = {}
         if not _matches(ev, frame, case.pattern, subject, bound):
@@ -68,7 +70,9 @@ def match_statement(
             continue
         block = Block(suites.body_of(case))
         frame.blocks.append(block)
-        ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+        ev.journal.record(
+            lambda: frame.blocks.remove(block) if block in frame.blocks else None
+        )
         break
     return Flow.NEXT, None
 

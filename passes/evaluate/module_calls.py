@@ -1,6 +1,6 @@
 """Calls of modules: `forward`, with the hooks around it.
 
-    y = self.layer(x)         # without hooks: y = self.layer.forward(x)
+y = self.layer(x)         # without hooks: y = self.layer.forward(x)
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 _state = torch.nn.modules.module
 _BACKWARD = ("_backward_hooks", "_backward_pre_hooks")
 _FORWARD = ("_forward_pre_hooks", "_forward_hooks")
-_GLOBAL = {"_forward_pre_hooks": "_global_forward_pre_hooks", "_forward_hooks": "_global_forward_hooks"}
+_GLOBAL = {
+    "_forward_pre_hooks": "_global_forward_pre_hooks",
+    "_forward_hooks": "_global_forward_hooks",
+}
 
 
 def call_module(
@@ -59,7 +62,9 @@ def call_module(
     before, after = (_hooks(ev, module, source, table) for table in _FORWARD)
     text = source.guard
     absent = [*_BACKWARD, *(t for t in _FORWARD if not getattr(module, t))]
-    ev.guards.add(f"not ({' or '.join(f'{text}.{name}' for name in absent)})", "no hooks")
+    ev.guards.add(
+        f"not ({' or '.join(f'{text}.{name}' for name in absent)})", "no hooks"
+    )
     if not before and not after:
         check = ev.guards.bind(has_global_hooks, "has_global_hooks")
         ev.guards.add(f"not {check}()")
@@ -105,7 +110,10 @@ def _hooks(ev: Evaluator, module: Any, source: Source, table: str) -> list[_Hook
 
 
 def _guard_globals(ev: Evaluator) -> None:
-    if _state._global_forward_hooks_always_called or _state._global_forward_hooks_with_kwargs:
+    if (
+        _state._global_forward_hooks_always_called
+        or _state._global_forward_hooks_with_kwargs
+    ):
         raise Break("SJ010", "global hooks with special wishes")
     name = ev.guards.bind(_state, "module_state")
     absent = [
@@ -123,7 +131,8 @@ def _table(
 ) -> list[_Hook]:
     ev.guards.add(f"tuple({source.guard}) == {tuple(hooks)!r}", "the same hooks")
     return [
-        _Hook(ev.wrap(hook, Item(source, key)), key in wanting) for key, hook in hooks.items()
+        _Hook(ev.wrap(hook, Item(source, key)), key in wanting)
+        for key, hook in hooks.items()
     ]
 
 
@@ -152,11 +161,19 @@ def _with_hooks(
                 raise Break("SJ030", "raises RuntimeError: a forward pre-hook's answer")
             given, named = (_structure(part) for part in answer.items)  # type: ignore[assignment]
         else:
-            given = answer if isinstance(answer, TupleValue) else TupleValue([_single(answer)])
+            given = (
+                answer
+                if isinstance(answer, TupleValue)
+                else TupleValue([_single(answer)])
+            )
     forward = attributes.load(ev, module, "forward")
     result = call_value(ev, forward, list(given.items), dict(ev.dict_items(named)))
     for hook in after:
-        operands = (module, given, named, result) if hook.with_kwargs else (module, given, result)
+        operands = (
+            (module, given, named, result)
+            if hook.with_kwargs
+            else (module, given, result)
+        )
         answer = ev.look(call(ev, hook.function, *operands))
         if not _is_none(answer):
             result = answer

@@ -46,7 +46,9 @@ def _receiver(value: Value, *methods: str) -> tuple[Module, Source]:
     return module, value.source
 
 
-def _structure(ev: Evaluator, module: Module, source: Source, table: str) -> Callable[[], None]:
+def _structure(
+    ev: Evaluator, module: Module, source: Source, table: str
+) -> Callable[[], None]:
     def guard() -> None:
         ev.guards.type_of(source, module)
         keys = tuple(getattr(module, table))
@@ -89,7 +91,9 @@ def _walk(
         if child is None:
             continue
         if type(child).named_modules is not Module.named_modules:
-            raise Break("SJ020", f"`{type(child).__name__}` defines `named_modules` itself")
+            raise Break(
+                "SJ020", f"`{type(child).__name__}` defines `named_modules` itself"
+            )
         path = f"{prefix}.{name}" if prefix else name
         for entry in _walk(ev, child, where, path, memo):
             entry.guards[:0] = pending
@@ -145,7 +149,11 @@ def _hand_out(
 
 
 def _tree_guard(
-    ev: Evaluator, module: Module, source: Source, tables: tuple[str, ...], entries: list[_Entry]
+    ev: Evaluator,
+    module: Module,
+    source: Source,
+    tables: tuple[str, ...],
+    entries: list[_Entry],
 ) -> Callable[[], None]:
     """What must hold for the walk to end where it ended: all tables, all objects distinct."""
 

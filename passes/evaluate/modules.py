@@ -22,12 +22,13 @@ def module_children(ev: Evaluator, value: Known) -> list[Value] | None:
     cls = type(module)
     nn = torch.nn
     if cls.__iter__ not in (nn.ModuleList.__iter__, nn.Sequential.__iter__):
-        if getattr(cls, "__iter__", None) in (nn.ModuleDict.__iter__, nn.ParameterDict.__iter__):
+        if getattr(cls, "__iter__", None) in (
+            nn.ModuleDict.__iter__,
+            nn.ParameterDict.__iter__,
+        ):
             return [constant(key) for key in module_keys(ev, value)]
         if getattr(cls, "__iter__", None) is nn.ParameterList.__iter__:
-            return [
-                attributes.load(ev, value, str(i)) for i in range(len(module))
-            ]
+            return [attributes.load(ev, value, str(i)) for i in range(len(module))]
         return None
     base = Attribute(source, "_modules")
     return [

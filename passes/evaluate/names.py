@@ -93,7 +93,11 @@ def _global(ev: Evaluator, frame: Frame, name: str) -> Value:
     if name not in members:
         raise Break("SJ030", f"name `{name}` is not defined")
     if source is not None:
-        base = "user_globals" if frame.scope.global_base is None else frame.scope.global_base.guard
+        base = (
+            "user_globals"
+            if frame.scope.global_base is None
+            else frame.scope.global_base.guard
+        )
         ev.guards.add_builtin(base, name)
     return Known(members[name], None)
 
@@ -103,8 +107,10 @@ def store(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     if name in frame.locals:
         ev.journal.set_item(frame.env, name, value)
     elif name in frame.globals_declared:
+        ev.journal.changes += 1
         _store_global(ev, frame, name, value)
     else:
+        ev.journal.changes += 1
         owner = owner_of(frame, name)
         if owner is not None:
             ev.journal.set_item(owner.env, name, value)

@@ -15,7 +15,6 @@ from .truth import truth
 from .values import (
     DictValue,
     FunctionValue,
-    InstanceValue,
     Known,
     ListValue,
     Scalar,
@@ -166,7 +165,11 @@ def _check_size(function: Callable[..., Any], objs: list[Any]) -> None:
         raise Break("SJ020", "a shift too large to fold")
     if function in (operator.mul, operator.imul):
         for a, b in (objs, objs[::-1]):
-            if isinstance(a, (str, bytes, tuple)) and type(b) is int and len(a) * b > _BIG:
+            if (
+                isinstance(a, (str, bytes, tuple))
+                and type(b) is int
+                and len(a) * b > _BIG
+            ):
                 raise Break("SJ020", "a repetition too large to fold")
 
 
@@ -194,9 +197,13 @@ def _scalar(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
     if name in _SAFE_SCALAR and all(kind in (int, float, bool) for kind in kinds):
         kind = float if float in kinds else int
         if kind is float and int in kinds and not _small(left, right):
-            raise Break("SJ020", "an operation on a run-time number", harmless=True, result=kind)
+            raise Break(
+                "SJ020", "an operation on a run-time number", harmless=True, result=kind
+            )
         texts = [operand_text(ev, v) for v in (left, right)]
-        return ev.scalar(f"({texts[0]} {_SAFE_SCALAR[name]} {texts[1]})", kind, "number")
+        return ev.scalar(
+            f"({texts[0]} {_SAFE_SCALAR[name]} {texts[1]})", kind, "number"
+        )
     result = None
     if all(kind in (int, float, bool) for kind in kinds):
         if name == "truediv" or (float in kinds and name != "pow"):
@@ -214,9 +221,17 @@ def _scalar(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
 def _small(left: Value, right: Value) -> bool:
     """int to float conversion cannot overflow: a known small int, or a dynamic 64-bit one."""
     for value in (left, right):
-        if isinstance(value, Known) and type(value.obj) is int and abs(value.obj) > 2**62:
+        if (
+            isinstance(value, Known)
+            and type(value.obj) is int
+            and abs(value.obj) > 2**62
+        ):
             return False
-        if isinstance(value, Scalar) and value.kind is int and not value.text.isidentifier():
+        if (
+            isinstance(value, Scalar)
+            and value.kind is int
+            and not value.text.isidentifier()
+        ):
             return False
     return True
 
@@ -236,7 +251,9 @@ def in_place(ev: Evaluator, node_type: type, left: Value, right: Value) -> Value
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         raise unknown_operand(f"`{name}` needs")
     if isinstance(left, TensorValue):
-        return ev.builder.call("call_function", in_place_function, [left, right], {}, name)
+        return ev.builder.call(
+            "call_function", in_place_function, [left, right], {}, name
+        )
     if isinstance(left, ListValue) and name == "add":
         from .containers import list_extend
 
@@ -263,10 +280,18 @@ def unary(ev: Evaluator, node_type: type, operand: Value) -> Value:
         raise unknown_operand(f"`{name}` needs")
     if isinstance(operand, TensorValue):
         return ev.builder.call("call_function", function, [operand], {}, name)
-    if isinstance(operand, Scalar) and operand.kind in (int, float) and name != "invert":
-        return ev.scalar(f"({symbol}{operand_text(ev, operand)})", operand.kind, "number")
+    if (
+        isinstance(operand, Scalar)
+        and operand.kind in (int, float)
+        and name != "invert"
+    ):
+        return ev.scalar(
+            f"({symbol}{operand_text(ev, operand)})", operand.kind, "number"
+        )
     if isinstance(operand, Scalar):
-        raise Break("SJ020", f"`{name}` of a run-time number", harmless=True, result=int)
+        raise Break(
+            "SJ020", f"`{name}` of a run-time number", harmless=True, result=int
+        )
     if user_operators.is_user_object(operand):
         return user_operators.unary(ev, name, operand)
     return fold(ev, function, operand)
@@ -291,7 +316,12 @@ def compare(ev: Evaluator, node: Any, left: Value, right: Value) -> Value:
 
 
 def compare_values(
-    ev: Evaluator, name: str, function: Callable[..., Any], symbol: str, left: Value, right: Value
+    ev: Evaluator,
+    name: str,
+    function: Callable[..., Any],
+    symbol: str,
+    left: Value,
+    right: Value,
 ) -> Value:
     """Returns a rich comparison."""
     if isinstance(left, Unknown) or isinstance(right, Unknown):
@@ -334,8 +364,12 @@ def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
         )
     if isinstance(left, SetValue) and isinstance(right, SetValue):
         return left.items.keys() == right.items.keys()
-    if isinstance(left, (TensorValue, Scalar)) or isinstance(right, (TensorValue, Scalar)):
-        raise Break("SJ101", "a comparison of containers that hold tensors or run-time numbers")
+    if isinstance(left, (TensorValue, Scalar)) or isinstance(
+        right, (TensorValue, Scalar)
+    ):
+        raise Break(
+            "SJ101", "a comparison of containers that hold tensors or run-time numbers"
+        )
     if isinstance(left, Known) and isinstance(right, Known):
         a_obj, b_obj = left.obj, right.obj
         if is_constant(a_obj) and is_constant(b_obj):
@@ -348,7 +382,11 @@ def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(right, TupleValue) and isinstance(left, Known):
         return _equal(ev, right, left)
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Known) and is_constant(one.obj) and not isinstance(other, Known):
+        if (
+            isinstance(one, Known)
+            and is_constant(one.obj)
+            and not isinstance(other, Known)
+        ):
             return False
     return left is right
 
@@ -361,8 +399,10 @@ def _as_tuple(value: Value) -> Value:
 
 
 def _identity_equality(obj: Any) -> bool:
-    return is_constant(obj) or getattr(type(obj), "__eq__", None) is object.__eq__ or isinstance(
-        obj, type
+    return (
+        is_constant(obj)
+        or getattr(type(obj), "__eq__", None) is object.__eq__
+        or isinstance(obj, type)
     )
 
 
@@ -387,7 +427,10 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         raise unknown_operand("`is` needs")
     if isinstance(left, Known) and isinstance(right, Known):
-        if type(left.obj) in (int, float, str, bytes, complex) and left.obj == right.obj:
+        if (
+            type(left.obj) in (int, float, str, bytes, complex)
+            and left.obj == right.obj
+        ):
             raise Break("SJ020", "`is` of numbers or strings", harmless=True)
         return ev.use(left) is ev.use(right)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
@@ -444,7 +487,9 @@ def _contains_known(ev: Evaluator, item: Value, container: Known) -> bool:
         raise Break("SJ030", f"raises TypeError: {error}") from error
     if container.source is not None:
         ev.guards.type_of(container.source, container.obj)
-        text = ev.residual.constant_name(key, "key") if not is_constant(key) else repr(key)
+        text = (
+            ev.residual.constant_name(key, "key") if not is_constant(key) else repr(key)
+        )
         word = "in" if found else "not in"
         ev.guards.add(f"{text} {word} {container.source.guard}")
     return found

@@ -13,11 +13,16 @@ import libcst as cst
 
 from srcjit.source import FunctionSource
 
-from ..outline import outline_for, outline_try, outline_while, outline_with
+from ..outline import (
+    CannotOutline,
+    outline_for,
+    outline_try,
+    outline_while,
+    outline_with,
+)
 from ..program import Continuation, Native
 from ..scopes import captured, reads, rename, substitute, writes
 from . import names, resuming
-from .breaks import Break
 from .frames import Frame
 from .frozen import is_frozen
 from .values import (
@@ -40,7 +45,11 @@ if TYPE_CHECKING:
 
 
 def emit_native(
-    ev: Evaluator, frame: Frame, statements: list[Any], note: str = "", closing: bool = True
+    ev: Evaluator,
+    frame: Frame,
+    statements: list[Any],
+    note: str = "",
+    closing: bool = True,
 ) -> dict[str, str]:
     """Emits statements that Python runs; returns the variable of each name that they bind.
 
@@ -143,7 +152,11 @@ def _foreign(
         cst.IndentedBlock(body),
     )
     source = FunctionSource.from_tree(
-        name, tree, frame.origins, file=frame.source.file, class_name=frame.source.class_name
+        name,
+        tree,
+        frame.origins,
+        file=frame.source.file,
+        class_name=frame.source.class_name,
     )
     ev.natives.append(Native(name, source, frame.scope.globals, frame.scope.cells))
     args = ", ".join(residual.reify(values[p]) for p in params)
@@ -164,7 +177,9 @@ def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -
     name = ev.namer.fresh("result")
     frame.locals.add(name)
     value = statement.body[0].value
-    first = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], value)])
+    first = cst.SimpleStatementLine(
+        [cst.Assign([cst.AssignTarget(cst.Name(name))], value)]
+    )
     second = cst.SimpleStatementLine([cst.Return(cst.Name(name))])
     for new in (first, second):
         frame.origins.inherit(new, statement)
@@ -175,7 +190,9 @@ def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -
 
 def keeps_state(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     """Whether what a harmless call is given has no code of the user's behind it."""
-    return all(_inert(ev, _load(ev, frame, name)) for name in visible(frame, [statement]))
+    return all(
+        _inert(ev, _load(ev, frame, name)) for name in visible(frame, [statement])
+    )
 
 
 def _inert(ev: Evaluator, value: Value, depth: int = 0) -> bool:
@@ -213,17 +230,25 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
     }
     outliner = outliners.get(type(statement))
     if outliner is None:
-        bound = emit_native(ev, frame, [statement], note)
-        _forget(ev, frame, bound)
+        _forget(ev, frame, emit_native(ev, frame, [statement], note))
+        return
+    if len(ev.frames) > 1 and _returns([statement]):
+        resuming.call_rest(ev, frame, statement, note)
         return
     known = visible(frame, [statement])
-    made = outliner(
-        statement,
-        bound=set(known) | {n for n in frame.locals if n in frame.env},
-        live_after=resuming.live_names(frame),
-        origins=frame.origins,
-        namer=ev.namer,
-    )
+    try:
+        made = outliner(
+            statement,
+            bound={*known, *(n for n in frame.locals if n in frame.env)},
+            live_after=resuming.live_names(frame),
+            origins=frame.origins,
+            namer=ev.namer,
+            local=frame.locals | set(known),
+            global_names=frame.globals_declared,
+        )
+    except CannotOutline:
+        _forget(ev, frame, emit_native(ev, frame, [statement], note))
+        return
     for function in made.functions:
         source = FunctionSource.from_tree(
             function.name.value,
@@ -248,11 +273,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
     for one in made.statements:
         frame.origins.inherit(one, statement)
     frame.locals.update(writes(made.statements))
-    returns = _returns(made.statements)
-    if returns and len(ev.frames) > 1:
-        raise Break("SJ040", "a `return` inside a native statement of an inlined function")
-    bound = emit_native(ev, frame, made.statements, note)
-    _forget(ev, frame, bound)
+    _forget(ev, frame, emit_native(ev, frame, made.statements, note))
 
 
 def _forget(ev: Evaluator, frame: Frame, bound: dict[str, str]) -> None:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from .breaks import Break
@@ -26,7 +27,7 @@ Handler = Callable[["Evaluator", list[Value], dict[str, Value]], Value]
 HANDLERS: dict[Any, Handler] = {}
 
 
-@lru_cache(maxsize=None)
+@cache
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
@@ -44,7 +45,9 @@ def checked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def evaluates(*callables: Any) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
+def evaluates(
+    *callables: Any,
+) -> Callable[[Callable[..., Value]], Callable[..., Value]]:
     """Registers a function as the evaluation of calls of `callables`."""
 
     def register(function: Callable[..., Value]) -> Callable[..., Value]:
@@ -63,6 +66,14 @@ def handler(obj: Any) -> Handler | None:
     if not is_frozen(type(obj).__module__):
         return None  # its hash may be the user's code
     try:
-        return HANDLERS.get(obj)
+        found = HANDLERS.get(obj)
     except TypeError:
         return None
+    if found is None and isinstance(obj, FunctionType):
+        # PyTorch wraps some of its own functions when it is first asked to compile.
+        wrapped = vars(obj).get("__wrapped__")
+        if wrapped is not None and str(obj.__globals__.get("__name__")).startswith(
+            "torch."
+        ):
+            return HANDLERS.get(wrapped)
+    return found

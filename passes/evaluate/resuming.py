@@ -13,7 +13,6 @@ actually arrives, and can break again.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -26,8 +25,8 @@ from ..resume import Block as Rest
 from ..resume import make_resume, rest
 from ..scopes import captured, live_in, parameter_names
 from . import names
-from .frames import Frame
-from .values import IteratorValue, ListValue, Scalar, TupleValue, Value
+from .frames import Block, Frame
+from .values import IteratorValue, ListValue, Scalar, TupleValue, Unknown, Value
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -114,12 +113,32 @@ def resume_here(ev: Evaluator, kind: str = "") -> None:
     ev.finished = True
 
 
+def call_rest(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> None:
+    """Calls the rest of an inlined callee, from `statement` on, as a function of its own.
+
+    For a native statement with a `return` in it: what it returns is the callee's result.
+    """
+    frame.blocks.append(Block([statement]))
+    residual = ev.residual
+    residual.close_segment([*live_values(ev), *ev.effect_values])
+    residual.flush_effects()
+    name, _, args, continuation = _continuation(ev, frame, None, "")
+    ev.continuations.append(continuation)
+    variable = residual.fresh("result")
+    residual.emit(f"{variable} = {name}({', '.join(args)})", note=note)
+    ev.frames.pop()
+    assert frame.on_return is not None
+    frame.on_return(Unknown(variable))
+
+
 def _plain_return(ev: Evaluator) -> bool:
     """The rest is `return` of names: no function is needed."""
     if len(ev.frames) != 1:
         return False
     frame = ev.frames[0]
-    left = [s for block in reversed(frame.blocks) for s in block.statements[block.index :]]
+    left = [
+        s for block in reversed(frame.blocks) for s in block.statements[block.index :]
+    ]
     if any(block.kind != "body" for block in frame.blocks):
         return False
     if not left:
@@ -154,7 +173,8 @@ def _names_of(value: cst.BaseExpression | None) -> list[str] | None:
     if isinstance(value, cst.Name):
         return [value.value]
     if isinstance(value, cst.Tuple) and all(
-        isinstance(e, cst.Element) and isinstance(e.value, cst.Name) for e in value.elements
+        isinstance(e, cst.Element) and isinstance(e.value, cst.Name)
+        for e in value.elements
     ):
         return [e.value.value for e in value.elements]  # type: ignore[attr-defined]
     return None
@@ -183,7 +203,9 @@ def _continuation(
         extra_names[callee_name] = callee
     wanted = live_in([*prefix, *statements]) | captured(statements)
     original = parameter_names(frame.source.tree.params)
-    ordered = sorted(wanted, key=lambda n: (n not in original, _position(original, n), n))
+    ordered = sorted(
+        wanted, key=lambda n: (n not in original, _position(original, n), n)
+    )
     unbound = set()
     dynamic: set[str] = set()
     if inner is not None:
@@ -205,7 +227,7 @@ def _continuation(
         ):
             dynamic.add(name)
     line = _line(frame, statements)
-    label = f"resume_{line}" if inner is None or not kind else f"resume_{line}"
+    label = f"resume_{line}"
     if kind and frame is ev.frames[-1]:
         label = f"{label}_{kind}"
     if frame is not ev.frames[0]:
@@ -225,10 +247,16 @@ def _continuation(
         frame.origins,
         file=frame.source.file,
         class_name=frame.source.class_name,
+        freevars=tuple(user_cells(frame)),
+        global_names=frame.globals_declared,
+        nonlocal_names=frame.nonlocals_declared,
     )
-    source = replace(source, freevars=tuple(user_cells(frame)))
     continuation = Continuation(
-        name, source, frame.scope.globals, user_cells(frame), names=extra_names,
+        name,
+        source,
+        frame.scope.globals,
+        user_cells(frame),
+        names=extra_names,
         dynamic=frozenset(dynamic),
     )
     return name, params, args, continuation
@@ -257,7 +285,9 @@ def _argument(ev: Evaluator, value: Value) -> str:
                 return ev.residual.reify(value)
             left = ev.list_items(left)
         if len(left) - value.position > _UNROLLED_RESUMES:
-            return f"iter({ev.residual.reify(TupleValue(list(left[value.position :])))})"
+            return (
+                f"iter({ev.residual.reify(TupleValue(list(left[value.position :])))})"
+            )
         # Nothing else can see this iterator or change what it goes over.
         return ev.residual.reify(TupleValue(list(left[value.position :])))
     return ev.residual.reify(value)

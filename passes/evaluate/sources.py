@@ -166,7 +166,11 @@ class Item(_Path):
     def hint(self) -> str:
         if isinstance(self.key, str) and self.key.isidentifier():
             return self.key
-        return f"{self.base.hint}_{self.key}" if isinstance(self.key, int) else self.base.hint
+        return (
+            f"{self.base.hint}_{self.key}"
+            if isinstance(self.key, int)
+            else self.base.hint
+        )
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,15 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
         if isinstance(receiver, Known):
             assert receiver.source is not None
             ev.guards.type_of(receiver.source, receiver.obj)
-        return MethodValue(attributes.user_function(ev, cls, static, name), receiver, name)
+        return MethodValue(
+            attributes.user_function(ev, cls, static, name), receiver, name
+        )
     return None
 
 
-def call_special(ev: Evaluator, receiver: Value, name: str, *args: Value) -> Value | None:
+def call_special(
+    ev: Evaluator, receiver: Value, name: str, *args: Value
+) -> Value | None:
     """Calls a special method; None if no user's function defines it."""
     from .calls import call
 
@@ -54,5 +58,9 @@ def call_special(ev: Evaluator, receiver: Value, name: str, *args: Value) -> Val
 
 def defines(value: Value, name: str) -> bool:
     """Whether the class of an object gives `name` a meaning of its own."""
-    cls = value.cls if isinstance(value, InstanceValue) else type(getattr(value, "obj", None))
+    cls = (
+        value.cls
+        if isinstance(value, InstanceValue)
+        else type(getattr(value, "obj", None))
+    )
     return getattr(cls, name, None) is not getattr(object, name, None)

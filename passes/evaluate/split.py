@@ -42,7 +42,9 @@ def handle(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
     _respecialize_if_needed(ev, stop)
     if isinstance(statement, cst.If):
         _if(ev, frame, statement, stop)
-    elif isinstance(statement, (cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)):
+    elif isinstance(
+        statement, (cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
+    ):
         _compound(ev, frame, statement, stop)
     elif stop.needs_unknown or stop.needs_known is not None:
         frame.blocks[-1].index -= 1
@@ -78,7 +80,11 @@ def record(ev: Evaluator, stop: Break) -> None:
         diagnostic = replace(diagnostic, origin=ev.statement_origin())
     if ev.options.fullgraph:
         raise GraphBreakError(diagnostic)
-    if stop.result is not None and diagnostic.code == "SJ020" and not ev.builder.operations:
+    if (
+        stop.result is not None
+        and diagnostic.code == "SJ020"
+        and not ev.builder.operations
+    ):
         return  # arithmetic on a run-time number, between segments: nothing is split
     same_place = (
         ev.breaks
@@ -144,7 +150,9 @@ def _simple(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
 
 def _assertion(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     """An `assert` on run-time data stays native and changes nothing: evaluation goes on."""
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    small = (
+        statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    )
     if not isinstance(small, cst.Assert):
         return False
     outlining.emit_native(ev, frame, [statement], note=_note(ev))
@@ -162,7 +170,9 @@ def _enter_callee(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     """Goes into the callee of `name = f(...)` so that the break splits there."""
     from .calls import operands, resolve
 
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    small = (
+        statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+    )
     call, target = _call_of(small)
     if call is None:
         return False
@@ -204,7 +214,11 @@ def native(
     ev: Evaluator, frame: Frame, statement: Any, stop: Break, origin: Origin | None
 ) -> None:
     """Runs one statement natively and goes on behind it."""
-    small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else statement
+    small = (
+        statement.body[0]
+        if isinstance(statement, cst.SimpleStatementLine)
+        else statement
+    )
     if isinstance(small, cst.Raise):
         outlining.emit_native(ev, frame, [statement], note=_note(ev))
         ev.finished = True
@@ -368,7 +382,11 @@ def _branch(ev: Evaluator, frame: Frame, statement: cst.If, test: Value) -> None
 
 
 def _bare(text: str) -> str:
-    return text[1:-1] if text.startswith("(") and text.endswith(")") and _balanced(text) else text
+    return (
+        text[1:-1]
+        if text.startswith("(") and text.endswith(")") and _balanced(text)
+        else text
+    )
 
 
 def _balanced(text: str) -> bool:

@@ -51,7 +51,9 @@ def execute(ev: Evaluator, frame: Frame, node: Any) -> Result:
     handler = STATEMENTS.get(type(node))
     if handler is None:
         raise Break(
-            "SJ040", f"`{type(node).__name__.lower()}` is not evaluated", ev.origin_of(frame, node)
+            "SJ040",
+            f"`{type(node).__name__.lower()}` is not evaluated",
+            ev.origin_of(frame, node),
         )
     return handler(ev, frame, node)
 
@@ -73,7 +75,9 @@ def _assign(ev: Evaluator, frame: Frame, node: cst.Assign) -> Result:
 
 def _annotated(ev: Evaluator, frame: Frame, node: cst.AnnAssign) -> Result:
     if node.value is not None:
-        targets.assign(ev, frame, node.target, expressions.evaluate(ev, frame, node.value))
+        targets.assign(
+            ev, frame, node.target, expressions.evaluate(ev, frame, node.value)
+        )
     return NEXT
 
 
@@ -125,7 +129,11 @@ def _counter(
     if ev.guards.decided(old.source):
         return False
     right = expressions.evaluate(ev, frame, node.value)
-    if not isinstance(right, Known) or type(right.obj) is not int or abs(right.obj) > 2**31:
+    if (
+        not isinstance(right, Known)
+        or type(right.obj) is not int
+        or abs(right.obj) > 2**31
+    ):
         return False
     ev.guards.type_of(old.source, old.obj)
     variable = ev.residual.fresh(name.strip("_") or "count")
@@ -136,7 +144,11 @@ def _counter(
 
 
 def _return(ev: Evaluator, frame: Frame, node: cst.Return) -> Result:
-    value = constant(None) if node.value is None else expressions.evaluate(ev, frame, node.value)
+    value = (
+        constant(None)
+        if node.value is None
+        else expressions.evaluate(ev, frame, node.value)
+    )
     return Flow.RETURN, value
 
 
@@ -151,10 +163,14 @@ def _if(ev: Evaluator, frame: Frame, node: cst.If) -> Result:
     arm: Any = node if decided else node.orelse
     if arm is None:
         return NEXT
-    statements = [arm] if isinstance(arm, cst.If) and not decided else suites.body_of(arm)
+    statements = (
+        [arm] if isinstance(arm, cst.If) and not decided else suites.body_of(arm)
+    )
     block = Block(statements)
     frame.blocks.append(block)
-    ev.journal.record(lambda: frame.blocks.remove(block) if block in frame.blocks else None)
+    ev.journal.record(
+        lambda: frame.blocks.remove(block) if block in frame.blocks else None
+    )
     return NEXT
 
 
@@ -177,7 +193,9 @@ def _function(ev: Evaluator, frame: Frame, node: cst.FunctionDef) -> Result:
     from .functions import default_values
 
     if node.asynchronous is not None:
-        raise Break("SJ040", "a nested coroutine function", ev.origin_of(frame, node.name))
+        raise Break(
+            "SJ040", "a nested coroutine function", ev.origin_of(frame, node.name)
+        )
     value: Value = FunctionValue(
         node, frame, default_values(ev, frame, node.params), node.name.value
     )

@@ -37,7 +37,9 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
         raise unknown_operand("a subscript reads")
     match base:
         case TensorValue():
-            return ev.builder.call("call_function", operator.getitem, [base, index], {}, "item")
+            return ev.builder.call(
+                "call_function", operator.getitem, [base, index], {}, "item"
+            )
         case ListValue():
             return _sequence_item(ev, ev.list_items(base), index, ListValue)
         case TupleValue():
@@ -66,7 +68,11 @@ def _key(ev: Evaluator, index: Value) -> Any:
 
 
 def _sequence_item(ev: Evaluator, items: list[Value], index: Value, cls: Any) -> Value:
-    where = slice_of(ev, index) if isinstance(index, SliceValue) else ev.known(index, "an index")
+    where = (
+        slice_of(ev, index)
+        if isinstance(index, SliceValue)
+        else ev.known(index, "an index")
+    )
     if isinstance(where, slice):
         return cls(items[where])  # type: ignore[no-any-return]
     try:
@@ -101,7 +107,9 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
             if key in obj:
                 return Known(obj[key], None)
         raise Break("SJ020", f"a subscript of a `{type(obj).__name__}`")
-    if getattr(type(obj), "__getitem__", None) in [c.__getitem__ for c in _MODULE_LISTS]:
+    if getattr(type(obj), "__getitem__", None) in [
+        c.__getitem__ for c in _MODULE_LISTS
+    ]:
         return _module_item(ev, base, index)
     if isinstance(obj, torch.nn.ModuleDict):
         key = ev.known(index, "a key")
@@ -136,7 +144,9 @@ def _module_item(ev: Evaluator, base: Known, index: Value) -> Value:
         key = keys[operator.index(where)]
     except (IndexError, TypeError) as error:
         raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
-    return ev.wrap(base.obj._modules[key], Item(Attribute(base.source, "_modules"), key))
+    return ev.wrap(
+        base.obj._modules[key], Item(Attribute(base.source, "_modules"), key)
+    )
 
 
 def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
@@ -152,7 +162,10 @@ def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
         case DictValue():
             key = _key(ev, index)
             effect_if_outside(
-                ev, base, lambda r, b: r.emit(f"{b}[{r.reify(index)}] = {r.reify(value)}"), value
+                ev,
+                base,
+                lambda r, b: r.emit(f"{b}[{r.reify(index)}] = {r.reify(value)}"),
+                value,
             )
             ev.dict_items(base)
             ev.journal.set_item(base.items, key, value)
@@ -173,7 +186,9 @@ def _list_store(ev: Evaluator, base: ListValue, index: Value, value: Value) -> N
         items[operator.index(where)] = value
     except (IndexError, TypeError) as error:
         raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
-    effect_if_outside(ev, base, lambda r, b: r.emit(f"{b}[{where}] = {r.reify(value)}"), value)
+    effect_if_outside(
+        ev, base, lambda r, b: r.emit(f"{b}[{where}] = {r.reify(value)}"), value
+    )
     assert base.items is not None
     ev.journal.replace_list(base.items, items)
 
@@ -185,6 +200,7 @@ def effect_if_outside(
 
     `overwrites` tells whether items that were read before may be elsewhere afterwards.
     """
+    ev.journal.changes += 1
     if base.source is None and base.name is None:
         return
     residual = ev.residual

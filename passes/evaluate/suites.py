@@ -1,8 +1,8 @@
 """The statement lists of compound statements.
 
-    if x: a = 1; b = 2        is evaluated as       if x:
-                                                        a = 1
-                                                        b = 2
+if x: a = 1; b = 2        is evaluated as       if x:
+                                                    a = 1
+                                                    b = 2
 """
 
 from __future__ import annotations

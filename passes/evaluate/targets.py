@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from .evaluator import Evaluator
 
 
-def assign(ev: Evaluator, frame: Frame, target: cst.BaseExpression, value: Value) -> None:
+def assign(
+    ev: Evaluator, frame: Frame, target: cst.BaseExpression, value: Value
+) -> None:
     """Binds `target` to `value`, as `target = value` does.
 
     Raises:
@@ -39,7 +41,9 @@ def assign(ev: Evaluator, frame: Frame, target: cst.BaseExpression, value: Value
         raise Break("SJ040", f"assignment to a {type(target).__name__}")
 
 
-def _unpack(ev: Evaluator, frame: Frame, target: cst.Tuple | cst.List, value: Value) -> None:
+def _unpack(
+    ev: Evaluator, frame: Frame, target: cst.Tuple | cst.List, value: Value
+) -> None:
     if isinstance(value, Unknown):
         raise unknown_operand("unpacking needs")
     items = list(ev.iterate(loops.iterator_over(ev, value)))
@@ -48,7 +52,8 @@ def _unpack(ev: Evaluator, frame: Frame, target: cst.Tuple | cst.List, value: Va
     if not starred:
         if len(items) != len(places):
             raise Break(
-                "SJ030", f"raises ValueError: {len(items)} values for {len(places)} targets"
+                "SJ030",
+                f"raises ValueError: {len(items)} values for {len(places)} targets",
             )
         for place, item in zip(places, items):
             assign(ev, frame, place.value, item)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from functools import lru_cache
+from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -102,7 +103,11 @@ def is_operation(obj: Any) -> bool:
             return True
     except TypeError:
         return False
-    return getattr(obj, "__module__", None) in ("_operator",) and callable(obj)
+    if isinstance(obj, BuiltinFunctionType) and obj not in _NATIVE_FUNCTIONS:
+        return type(
+            obj.__self__
+        ).__name__ == "_VariableFunctionsClass" or obj.__self__ in (torch._C._nn,)
+    return False
 
 
 def call_function(
@@ -122,7 +127,9 @@ def call_function(
     return ev.builder.call("call_function", function, args, kwargs, name or "value")
 
 
-def _pure(ev: Evaluator, function: Any, args: list[Value], kwargs: dict[str, Value]) -> Value:
+def _pure(
+    ev: Evaluator, function: Any, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
     from .values import constant, is_constant
 
     fakes = [ev.builder.fake(a) for a in args]
@@ -141,7 +148,9 @@ def _check_literal(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -
     def visit(value: Value) -> None:
         value = ev.look(value)
         if isinstance(value, (TensorValue, Scalar)):
-            raise Break("SJ103", "`torch.tensor` copies a run-time value", harmless=True)
+            raise Break(
+                "SJ103", "`torch.tensor` copies a run-time value", harmless=True
+            )
         if isinstance(value, ListValue):
             for item in ev.list_items(value):
                 visit(item)
@@ -157,7 +166,9 @@ def _check_operands(values: list[Value]) -> None:
     for value in values:
         if isinstance(value, Unknown):
             raise Break(
-                "SJ020", "a tensor operation needs a value that is not known", needs_unknown=True
+                "SJ020",
+                "a tensor operation needs a value that is not known",
+                needs_unknown=True,
             )
         if isinstance(value, (TupleValue, ListValue)) and value.items:
             _check_operands(list(value.items))
@@ -166,7 +177,11 @@ def _check_operands(values: list[Value]) -> None:
 
 
 def call_method(
-    ev: Evaluator, receiver: TensorValue, name: str, args: list[Value], kwargs: dict[str, Value]
+    ev: Evaluator,
+    receiver: TensorValue,
+    name: str,
+    args: list[Value],
+    kwargs: dict[str, Value],
 ) -> Value:
     """Records `receiver.name(*args, **kwargs)`.
 
@@ -190,7 +205,9 @@ def call_method(
     if name in _NATIVE_METHODS:
         raise Break("SJ010", f"`.{name}()` has effects that are not traced")
     _check_operands([*args, *kwargs.values()])
-    return ev.builder.call("call_method", name, [receiver, *args], kwargs, name.strip("_"))
+    return ev.builder.call(
+        "call_method", name, [receiver, *args], kwargs, name.strip("_")
+    )
 
 
 def number_type(tensor: TensorValue) -> type | None:

@@ -82,7 +82,10 @@ def _by_methods(ev: Evaluator, value: Value) -> bool | None:
             if name == "__bool__" and type(decided) is not bool:
                 raise Break("SJ030", "raises TypeError: __bool__ should return bool")
             return bool(decided)
-        if isinstance(value, InstanceValue) and getattr(value.cls, name, None) is not None:
+        if (
+            isinstance(value, InstanceValue)
+            and getattr(value.cls, name, None) is not None
+        ):
             raise Break("SJ020", f"a condition calls `{value.cls.__name__}.{name}`")
     return None
 
@@ -104,7 +107,13 @@ def _known(ev: Evaluator, value: Known) -> bool:
 
 _SIZED = tuple(
     getattr(torch.nn, name).__len__
-    for name in ("ModuleList", "Sequential", "ModuleDict", "ParameterList", "ParameterDict")
+    for name in (
+        "ModuleList",
+        "Sequential",
+        "ModuleDict",
+        "ParameterList",
+        "ParameterDict",
+    )
 )
 
 
@@ -114,7 +123,9 @@ def _has_library_size(obj: Any) -> bool:
 
 
 def _sized(ev: Evaluator, value: Known) -> bool:
-    known = type(value.obj) in (dict, list, set, frozenset) or _has_library_size(value.obj)
+    known = type(value.obj) in (dict, list, set, frozenset) or _has_library_size(
+        value.obj
+    )
     if known and not hasattr(type(value.obj), "__bool__"):
         return size_of(ev, value) > 0
     raise Break("SJ020", f"a condition calls a method of `{type(value.obj).__name__}`")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from .breaks import Break
 from .special_methods import call_special, defines
-from .values import InstanceValue, Known, TensorValue, Value, constant, is_constant, python_type
+from .values import (
+    InstanceValue,
+    Known,
+    TensorValue,
+    Value,
+    constant,
+    is_constant,
+    python_type,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -66,7 +74,11 @@ def _library_defines(value: Value, method: str) -> bool:
         return True
     if isinstance(value, InstanceValue):
         return defines(value, method)
-    return isinstance(value, Known) and not is_constant(value.obj) and defines(value, method)
+    return (
+        isinstance(value, Known)
+        and not is_constant(value.obj)
+        and defines(value, method)
+    )
 
 
 def in_place(ev: Evaluator, name: str, left: Value, right: Value) -> Value | None:
@@ -127,7 +139,11 @@ def _ask(ev: Evaluator, receiver: Value, other: Value, operation: str) -> Value 
 
 def _generated_equality(cls: type) -> bool:
     code = getattr(cls.__eq__, "__code__", None)
-    return dataclasses.is_dataclass(cls) and code is not None and code.co_filename == "<string>"
+    return (
+        dataclasses.is_dataclass(cls)
+        and code is not None
+        and code.co_filename == "<string>"
+    )
 
 
 def _dataclass_equality(
@@ -142,6 +158,8 @@ def _dataclass_equality(
         if isinstance(value, Known) and value.source is not None:
             ev.guards.type_of(value.source, value.obj)
     names = [f.name for f in dataclasses.fields(python_type(left)) if f.compare]  # type: ignore[arg-type]
-    pairs = [(attributes.load(ev, left, n), attributes.load(ev, right, n)) for n in names]
+    pairs = [
+        (attributes.load(ev, left, n), attributes.load(ev, right, n)) for n in names
+    ]
     same = all(_same_item(ev, a, b) for a, b in pairs)
     return constant(same if operation == "eq" else not same)

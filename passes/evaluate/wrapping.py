@@ -47,7 +47,9 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     seen = ev.memo.get(id(obj))
     if seen is not None:
         value, first = seen
-        if first.guard != source.guard and isinstance(value, (TensorValue, ListValue, DictValue)):
+        if first.guard != source.guard and isinstance(
+            value, (TensorValue, ListValue, DictValue)
+        ):
             ev.guards.add(f"{source.guard} is {first.guard}")
         if not (isinstance(value, Known) and first.guard != source.guard):
             return value
@@ -81,12 +83,20 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
 def wrap_tensor(ev: Evaluator, tensor: torch.Tensor, source: Source) -> TensorValue:
     """Returns the value for a tensor that exists before the call, as a fake with its facts."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        kind = "a traceable subclass" if is_traceable_wrapper_subclass(tensor) else "a subclass"
-        raise Break("SJ110", f"`{source.residual}` is of {kind} `{type(tensor).__name__}`")
+        kind = (
+            "a traceable subclass"
+            if is_traceable_wrapper_subclass(tensor)
+            else "a subclass"
+        )
+        raise Break(
+            "SJ110", f"`{source.residual}` is of {kind} `{type(tensor).__name__}`"
+        )
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise Break("SJ110", f"`{source.residual}` has layout {tensor.layout}")
     if tensor.is_conj() or tensor.is_neg():
-        raise Break("SJ110", f"`{source.residual}` has a pending conjugation or negation")
+        raise Break(
+            "SJ110", f"`{source.residual}` has a pending conjugation or negation"
+        )
     ev.guards.add_tensor(source, tensor)
     with torch.no_grad():
         fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
