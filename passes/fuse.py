@@ -24,7 +24,7 @@ from torch import fx
 
 from .axes import tidy
 from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
-from .grouping import Group, Plan, Trial, memory, plan
+from .grouping import Group, Plan, plan
 from .in_place import Targets, candidates, safe
 from .loops import (
     Const,
@@ -42,6 +42,7 @@ from .loops import (
     rebuild,
     walk,
 )
+from .points import Trial, memory
 from .spelling import spell_expr
 
 Comments = Mapping[fx.Node, str]

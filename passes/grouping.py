@@ -26,21 +26,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from torch import fx
 
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
-from .indexing import Index, product, simplify
-from .loops import Buffer, Expr, Load, Ref, Value
-from .spaces import Frame, Space, same
+from .indexing import product
+from .loops import Expr
+from .points import NotHere, Trial
+from .spaces import Frame, same
 
 MAX_INLINED = 200
 """Primitives that are inlined into one value before it becomes an anchor."""
-
-
-class NotHere(Exception):
-    """A definition cannot be computed in this group: it needs a value of another point."""
 
 
 @dataclass(eq=False)
@@ -117,7 +113,6 @@ class _Grouping:
         self.home: dict[Definition, Group] = {}
         self.extern: dict[fx.Node, Group] = {}
         self.groups: list[Group] = []
-        self.spaces: dict[Group, Trial] = {}
         self.last_random: Group | None = None
 
     def run(self) -> Plan:
@@ -133,6 +128,7 @@ class _Grouping:
                 and self._live(definition)
             ):
                 self._place(definition)
+        self._merge_groups()
         stored = dict(self.pinned)
         for group in self.groups:
             for member in group.members:
@@ -274,7 +270,6 @@ class _Grouping:
                 group.members[member] = _level(member, frame)
         group.members[d] = _level(d, frame)
         self.home[d] = group
-        self.spaces.pop(group, None)
         for leaf in self.leaves[d]:
             self._depend(group, self.home.get(leaf))
 
@@ -319,12 +314,18 @@ class _Grouping:
             own = _own_frame(d)
             if frame.folds:
                 return frame if frame == own else None
-            numel = frame.full
-            return own if same(numel, own.full) or same(numel, own.kept) else None
+            if same(frame.full, own.full):
+                stores = own.columns and any(m in self.pinned for m in group.members)
+                return None if stores else own
+            return own if same(frame.full, own.kept) else None
         level = frame.level(d.numel)
-        if level == "inner" and frame.folds and not frame.dims[-1][1]:
-            # Storing inside of a column reduction would give up its order of walking memory.
-            return None
+        if level == "inner" and frame.columns and d in self.pinned:
+            # A column reduction walks through memory with large steps; it stores whole
+            # columns only where that saves it from being walked through once more.
+            if not any(
+                m.kind == REDUCTION and m in group.members for m in self.leaves[d]
+            ):
+                return None
         return frame if level else None
 
     def _acyclic(self, d: Definition, group: Group) -> bool:
@@ -350,6 +351,73 @@ class _Grouping:
         except NotHere:
             return False
         return True
+
+    # ── merging ───────────────────────────────────────────────────────────────────────────
+
+    def _merge_groups(self) -> None:
+        """Merges groups that read the same large memory and could run as one.
+
+        Definitions join groups in the order of the graph, so a group may have found its
+        frame only after one that would have fitted was made.
+        """
+        readers: dict[Definition, list[Group]] = {}
+        for group in self.groups:
+            for member in group.members:
+                for leaf in self.leaves[member]:
+                    if group not in readers.setdefault(leaf, []):
+                        readers[leaf].append(group)
+        for leaf, groups in readers.items():
+            home = self.home.get(leaf)
+            sharing = [home, *groups] if home is not None and home.members else groups
+            for n, first in enumerate(sharing):
+                for second in sharing[n + 1 :]:
+                    if self._large(leaf, first, second):
+                        self._merge(first, second)
+
+    def _large(self, leaf: Definition, first: Group, second: Group) -> bool:
+        return all(
+            g.frame is not None and g.members and same(g.frame.full, leaf.numel)
+            for g in (first, second)
+        )
+
+    def _merge(self, first: Group, second: Group) -> None:
+        if first is second:
+            return
+        one, other = first.frame, second.frame
+        assert one is not None and other is not None
+        if one.folds and other.folds and one != other:
+            return
+        frame = one if one.folds else other
+        members = {**first.members, **second.members}
+        if frame.columns and any(
+            m in self.pinned for m in members if m.kind != REDUCTION
+        ):
+            return
+        if next(iter(first.members)).device != next(iter(second.members)).device:
+            return
+        for between in self.groups:
+            for a, b in ((first, second), (second, first)):
+                if between is a or between is b:
+                    continue
+                if between.before >> a.number & 1 and b.before >> between.number & 1:
+                    return
+        ordered = sorted(members, key=lambda d: d.position)
+        trial = Trial(frame, {m: _level(m, frame) for m in ordered}, self.inlined)
+        try:
+            for member in ordered:
+                trial.compute(member)
+        except NotHere:
+            return
+        first.frame, first.members = frame, trial.members
+        first.position = min(first.position, second.position)
+        for member in second.members:
+            self.home[member] = first
+        second.members = {}
+        bit, gone = 1 << first.number, 1 << second.number
+        first.before = (first.before | second.before) & ~(bit | gone)
+        for group in self.groups:
+            if group.before & (bit | gone) and group is not first:
+                group.before = (group.before | bit | first.before) & ~gone
 
     def _ordered(self) -> Iterator[Group]:
         """Topological order; among those that can run, the one that comes first in the graph."""
@@ -398,102 +466,3 @@ def _level(d: Definition, frame: Frame) -> str:
     level = frame.level(d.numel)
     assert level is not None
     return level
-
-
-class Trial:
-    """Computes values of a group's members at the point at hand.
-
-    `load(definition, index)` makes the value of what is memory; by default a placeholder,
-    which is enough to find out whether a member fits.
-    """
-
-    def __init__(
-        self,
-        frame: Frame,
-        members: dict[Definition, str],
-        inlined: set[Definition] | frozenset[Definition],
-    ) -> None:
-        self.members = members
-        self.inlined = inlined
-        self.space = Space(frame, self._shapes())
-        self.done: dict[tuple[Definition, Index], Value] = {}
-        self.results: dict[Definition, Value] = {}
-
-    def _shapes(self) -> Iterator[tuple[Expr, ...]]:
-        """Shapes of the members and of what is inlined into them, members first."""
-        seen: set[Definition] = set()
-        queue: list[Definition] = list(self.members)
-        for d in queue:
-            yield d.folding.full if d.folding else d.size
-            if d.folding:
-                yield d.size
-        while queue:
-            d = queue.pop(0)
-            for operand in d.operands:
-                if operand in seen or operand in self.members:
-                    continue
-                seen.add(operand)
-                yield operand.size
-                if operand.kind == VIEW or operand in self.inlined:
-                    queue.append(operand)
-
-    @cached_property
-    def places(self) -> dict[Definition, Index]:
-        """Where each member stands at the point at hand."""
-        return {d: self.space.index(d.size, level) for d, level in self.members.items()}
-
-    def compute(self, d: Definition) -> Value:
-        """The value of a member at the point at hand (for a reduction: what it folds)."""
-        if d.folding:
-            index = self.space.index(d.folding.full, "inner")
-            return d.folding.value(self.read, index)
-        assert d.at is not None
-        return d.at(self.read, self.places[d])
-
-    def read(self, d: Definition, index: Index) -> Value:
-        """The value of an operand at an index."""
-        if d.kind == VIEW:
-            assert d.at is not None
-            return d.at(self.read, index)
-        index = tuple(simplify(i, self.space.ranges) for i in index)
-        found = self.done.get((d, index))
-        if found is None:
-            found = self._read(d, index)
-            self.done[d, index] = found
-        return found
-
-    def _read(self, d: Definition, index: Index) -> Value:
-        if d in self.members:
-            if index == self.places[d]:
-                return self.member(d)
-            if d.kind == REDUCTION or d.dear:
-                raise NotHere(f"{d.name} at {index}")
-            assert d.at is not None
-            return d.at(self.read, index)
-        if d in self.inlined:
-            assert d.at is not None
-            return d.at(self.read, index)
-        return self.load(d, index)
-
-    def member(self, d: Definition) -> Value:
-        """The value that a member has at the point at hand."""
-        if d.kind == REDUCTION:
-            return Ref(d.name, d.dtype)
-        found = self.results.get(d)
-        if found is None:
-            found = self.results[d] = self.compute(d)
-        return found
-
-    def load(self, d: Definition, index: Index) -> Value:
-        """The value of something that is memory."""
-        buffer = memory(d)
-        offset = sum(
-            (i * s for i, s in zip(index, buffer.stride, strict=True)),
-            start=0 * d.numel,
-        )
-        return Load(buffer, simplify(offset, self.space.ranges))
-
-
-def memory(d: Definition) -> Buffer:
-    """The buffer of a definition that is in memory."""
-    return Buffer(d.name, d.dtype, d.device, d.size, d.stride)

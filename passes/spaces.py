@@ -88,6 +88,11 @@ class Frame:
         """True if some axis is folded."""
         return any(f for _, f in self.dims)
 
+    @property
+    def columns(self) -> bool:
+        """True if it folds, but not along the last axis."""
+        return self.folds and not self.dims[-1][1]
+
     def level(self, numel: Expr) -> str | None:
         """The level at which a tensor of `numel` elements is computed, or None."""
         if same(self.full, numel):

@@ -1,0 +1,120 @@
+"""Values of definitions at the point at hand of a group's iteration space.
+
+In a group over `(i | k)` that holds `total[i] = sum(x[i, k])` and `y[i, k] = x[i, k] / total[i]`,
+the value of `y` at the point at hand is `div(x[1024*i + k], total)`: what is memory is loaded,
+what is a member is the member's own value, what is inlined is computed. A member that needs a
+member's value at another point (`total[i + 1]`) does not fit: it raises `NotHere`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from .definitions import REDUCTION, VIEW, Definition
+from .indexing import Index, simplify
+from .loops import Buffer, Expr, Load, Ref, Value
+from .spaces import Frame, Space
+
+
+class NotHere(Exception):
+    """A definition cannot be computed in this group: it needs a value of another point."""
+
+
+class Trial:
+    """Computes values of a group's members at the point at hand.
+
+    `load(definition, index)` makes the value of what is memory; by default a placeholder,
+    which is enough to find out whether a member fits.
+    """
+
+    def __init__(
+        self,
+        frame: Frame,
+        members: dict[Definition, str],
+        inlined: set[Definition] | frozenset[Definition],
+    ) -> None:
+        self.members = members
+        self.inlined = inlined
+        self.space = Space(frame, self._shapes())
+        self.done: dict[tuple[Definition, Index], Value] = {}
+        self.results: dict[Definition, Value] = {}
+
+    def _shapes(self) -> Iterator[tuple[Expr, ...]]:
+        """Shapes of the members and of what is inlined into them, members first."""
+        seen: set[Definition] = set()
+        queue: list[Definition] = list(self.members)
+        for d in queue:
+            yield d.folding.full if d.folding else d.size
+            if d.folding:
+                yield d.size
+        while queue:
+            d = queue.pop(0)
+            for operand in d.operands:
+                if operand in seen or operand in self.members:
+                    continue
+                seen.add(operand)
+                yield operand.size
+                if operand.kind == VIEW or operand in self.inlined:
+                    queue.append(operand)
+
+    @cached_property
+    def places(self) -> dict[Definition, Index]:
+        """Where each member stands at the point at hand."""
+        return {d: self.space.index(d.size, level) for d, level in self.members.items()}
+
+    def compute(self, d: Definition) -> Value:
+        """The value of a member at the point at hand (for a reduction: what it folds)."""
+        if d.folding:
+            index = self.space.index(d.folding.full, "inner")
+            return d.folding.value(self.read, index)
+        assert d.at is not None
+        return d.at(self.read, self.places[d])
+
+    def read(self, d: Definition, index: Index) -> Value:
+        """The value of an operand at an index."""
+        if d.kind == VIEW:
+            assert d.at is not None
+            return d.at(self.read, index)
+        index = tuple(simplify(i, self.space.ranges) for i in index)
+        found = self.done.get((d, index))
+        if found is None:
+            found = self._read(d, index)
+            self.done[d, index] = found
+        return found
+
+    def _read(self, d: Definition, index: Index) -> Value:
+        if d in self.members:
+            if index == self.places[d]:
+                return self.member(d)
+            if d.kind == REDUCTION or d.dear:
+                raise NotHere(f"{d.name} at {index}")
+            assert d.at is not None
+            return d.at(self.read, index)
+        if d in self.inlined:
+            assert d.at is not None
+            return d.at(self.read, index)
+        return self.load(d, index)
+
+    def member(self, d: Definition) -> Value:
+        """The value that a member has at the point at hand."""
+        if d.kind == REDUCTION:
+            return Ref(d.name, d.dtype)
+        found = self.results.get(d)
+        if found is None:
+            found = self.results[d] = self.compute(d)
+        return found
+
+    def load(self, d: Definition, index: Index) -> Value:
+        """The value of something that is memory."""
+        buffer = memory(d)
+        offset = sum(
+            (i * s for i, s in zip(index, buffer.stride, strict=True)),
+            start=0 * d.numel,
+        )
+        return Load(buffer, simplify(offset, self.space.ranges))
+
+
+def memory(d: Definition) -> Buffer:
+    """The buffer of a definition that is in memory."""
+    return Buffer(d.name, d.dtype, d.device, d.size, d.stride)
