@@ -21,7 +21,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 if "--check" in sys.argv:
@@ -68,7 +69,9 @@ def feed_forward(
     return x + torch.nn.functional.linear(gelu(h), down)
 
 
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def layer_norm(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor
+) -> torch.Tensor:
     return torch.nn.functional.layer_norm(x, (x.shape[-1],), weight, bias)
 
 
@@ -137,15 +140,24 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "chain": Workload(
         chain,
-        lambda s, d: (_randn(64 * _MEGA // s, device=d), _randn(64 * _MEGA // s, device=d)),
+        lambda s, d: (
+            _randn(64 * _MEGA // s, device=d),
+            _randn(64 * _MEGA // s, device=d),
+        ),
         tolerance=1e-5,
     ),
     "column_sum": Workload(
-        column_sum, lambda s, d: (_randn(131072 // s, 1024 // s, device=d),), tolerance=1e-4
+        column_sum,
+        lambda s, d: (_randn(131072 // s, 1024 // s, device=d),),
+        tolerance=1e-4,
     ),
-    "total": Workload(total, lambda s, d: (_randn(256 * _MEGA // s, device=d),), tolerance=1e-4),
+    "total": Workload(
+        total, lambda s, d: (_randn(256 * _MEGA // s, device=d),), tolerance=1e-4
+    ),
     "transpose": Workload(
-        transpose, lambda s, d: (_randn(16384 // s, 8192 // s, device=d),), tolerance=1e-6
+        transpose,
+        lambda s, d: (_randn(16384 // s, 8192 // s, device=d),),
+        tolerance=1e-6,
     ),
 }
 
@@ -282,7 +294,9 @@ class Ceilings:
         product = clock(lambda: x @ y, 10)
         return Ceilings(2 * 2**30 / copy, 2 * 8192**3 / product)
 
-    def floor(self, workload: Workload, args: Sequence[torch.Tensor], out: torch.Tensor) -> float:
+    def floor(
+        self, workload: Workload, args: Sequence[torch.Tensor], out: torch.Tensor
+    ) -> float:
         """The fewest milliseconds that a workload can take."""
         tensors = [*args, out]
         moved = workload.moved + sum(t.numel() * t.element_size() for t in tensors)
@@ -307,7 +321,10 @@ def run_workload(
     args = workload.make(1, "cuda")
     reference = workload.function(*(a.double() for a in args))
     eager = workload.function(*args)
-    row: dict[str, Any] = {"workload": name, "floor": ceilings.floor(workload, args, eager)}
+    row: dict[str, Any] = {
+        "workload": name,
+        "floor": ceilings.floor(workload, args, eager),
+    }
     for competitor in competitors:
         start = time.perf_counter()
         try:
@@ -317,12 +334,16 @@ def run_workload(
             row[f"{competitor} first call"] = time.perf_counter() - start
             error = relative_error(out, reference)
             if not error <= workload.tolerance:
-                raise AssertionError(f"relative error {error:.2e} > {workload.tolerance:.0e}")
+                raise AssertionError(
+                    f"relative error {error:.2e} > {workload.tolerance:.0e}"
+                )
             row[f"{competitor} error"] = error
-            row[competitor] = clock(lambda c=call: c(*args))  # type: ignore[misc]
-            row[f"{competitor} in a row"] = clock.back_to_back(lambda c=call: c(*args))  # type: ignore[misc]
+            row[competitor] = clock(partial(call, *args))
+            row[f"{competitor} in a row"] = clock.back_to_back(partial(call, *args))
         except Exception as problem:  # one competitor's failure is a result, too
-            row[f"{competitor} problem"] = f"{type(problem).__name__}: {str(problem)[:300]}"
+            row[f"{competitor} problem"] = (
+                f"{type(problem).__name__}: {str(problem)[:300]}"
+            )
     del reference
     torch.cuda.empty_cache()
     return row
@@ -340,9 +361,11 @@ def run_overhead(competitors: Sequence[str]) -> dict[str, Any]:
         try:
             call = COMPETITORS[competitor](small, (x,))
             torch.testing.assert_close(call(x), small(x))
-            row[competitor] = host_microseconds(lambda c=call: c(x))  # type: ignore[misc]
+            row[competitor] = host_microseconds(partial(call, x))
         except Exception as problem:
-            row[f"{competitor} problem"] = f"{type(problem).__name__}: {str(problem)[:300]}"
+            row[f"{competitor} problem"] = (
+                f"{type(problem).__name__}: {str(problem)[:300]}"
+            )
     return row
 
 
@@ -381,8 +404,6 @@ def table(rows: Sequence[dict[str, Any]], competitors: Sequence[str]) -> str:
 
 def run_variants(clock: Clock, ceilings: Ceilings, names: Sequence[str]) -> None:
     """Times each workload's kernels alone under other block sizes and warp counts."""
-    from dataclasses import replace
-
     from srcjit.passes import print_triton
     from srcjit.passes.print_triton_schedule import Kernel, Schedule, schedule
 
@@ -392,7 +413,9 @@ def run_variants(clock: Clock, ceilings: Ceilings, names: Sequence[str]) -> None
             count = max(1, min(32, int(plan.num_warps * warps)))
             scaled = plan.groups[0 if kernel.inner else -1]
             block = max(1, int(scaled.block * blocks))
-            groups = tuple(replace(g, block=block) if g is scaled else g for g in plan.groups)
+            groups = tuple(
+                replace(g, block=block) if g is scaled else g for g in plan.groups
+            )
             return replace(plan, groups=groups, num_warps=count)
 
         return choose
@@ -403,12 +426,21 @@ def run_variants(clock: Clock, ceilings: Ceilings, names: Sequence[str]) -> None
         args = workload.make(1, "cuda")
         floor = ceilings.floor(workload, args, workload.function(*args))
         cells = []
-        for warps, blocks in ((1, 1), (0.5, 1), (2, 1), (4, 1), (1, 2), (2, 2), (2, 4), (1, 0.5)):
+        for warps, blocks in (
+            (1, 1),
+            (0.5, 1),
+            (2, 1),
+            (4, 1),
+            (1, 2),
+            (2, 2),
+            (2, 4),
+            (1, 0.5),
+        ):
             original = print_triton.schedule
             print_triton.print_kernel.__kwdefaults__["choose"] = trial(warps, blocks)
             try:
                 call = by_segment(workload.function, args)
-                cells.append(f"w{warps} b{blocks} {clock(lambda c=call: c(*args)):.4f}")  # type: ignore[misc]
+                cells.append(f"w{warps} b{blocks} {clock(partial(call, *args)):.4f}")
             except Exception as problem:
                 cells.append(f"w{warps} b{blocks} {type(problem).__name__}")
             finally:
@@ -436,7 +468,9 @@ def check(names: Sequence[str]) -> None:
 
 def main() -> None:
     """Parses the command line and prints the results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0] if __doc__ else ""
+    )
     parser.add_argument("--only", default=",".join(WORKLOADS))
     parser.add_argument("--without", default="")
     parser.add_argument("--variants", action="store_true")

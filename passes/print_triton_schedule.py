@@ -9,13 +9,20 @@ program covers is flattened to a single symbol. The 2-D copy with a row vector
 becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it would be flat:
 
     >>> from srcjit.passes.loops import *
-    >>> i, j = Axis(symbol("i"), sympy.Integer(64)), Axis(symbol("j"), sympy.Integer(1024))
+    >>> i, j = (
+    ...     Axis(symbol("i"), sympy.Integer(64)),
+    ...     Axis(symbol("j"), sympy.Integer(1024)),
+    ... )
     >>> def tensor(name, *size):
     ...     stride = (size[1], 1) if len(size) == 2 else (1,)
     ...     exprs = lambda t: tuple(map(sympy.Integer, t))
-    ...     return Buffer(name, torch.float32, torch.device("cuda"), exprs(size), exprs(stride))
+    ...     return Buffer(
+    ...         name, torch.float32, torch.device("cuda"), exprs(size), exprs(stride)
+    ...     )
     >>> at = 1024 * i.symbol + j.symbol
-    >>> total = op("add", Load(tensor("x", 64, 1024), at), Load(tensor("w", 1024), j.symbol))
+    >>> total = op(
+    ...     "add", Load(tensor("x", 64, 1024), at), Load(tensor("w", 1024), j.symbol)
+    ... )
     >>> kernel = Kernel("add", (i, j), (), (Store(tensor("y", 64, 1024), at, total),))
     >>> schedule(kernel)
     Schedule(groups=(Group(axes=(i,), block=2), Group(axes=(j,), block=1024)), looped=False, num_warps=8)
@@ -181,7 +188,9 @@ def order_axes(kernel: Kernel) -> Kernel:
     them is asked for (argmax).
     """
     accesses = [(v.buffer, v.index) for v in kernel.values if isinstance(v, Load)]
-    stores = [(s.buffer, sympy.sympify(s.index)) for s in kernel.body if isinstance(s, Store)]
+    stores = [
+        (s.buffer, sympy.sympify(s.index)) for s in kernel.body if isinstance(s, Store)
+    ]
     # Pointwise kernels are arranged for what they write, reductions for what they read.
     accesses = accesses + stores if kernel.inner else stores + accesses
 
@@ -195,7 +204,9 @@ def order_axes(kernel: Kernel) -> Kernel:
         axis.symbol: tuple(-_guess(stride(index, axis)) for _, index in accesses)
         for axis in _axes(kernel)
     }
-    free = not any(isinstance(s, Reduce) and s.kind.startswith("arg") for s in kernel.body)
+    free = not any(
+        isinstance(s, Reduce) and s.kind.startswith("arg") for s in kernel.body
+    )
     return replace(
         kernel,
         outer=tuple(sorted(kernel.outer, key=lambda a: keys[a.symbol])),
@@ -263,7 +274,11 @@ def schedule(kernel: Kernel) -> Schedule:
 
 def _accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
     """Index and element size of each distinct access of memory."""
-    found = {(v.buffer, v.index): v.dtype.itemsize for v in kernel.values if isinstance(v, Load)}
+    found = {
+        (v.buffer, v.index): v.dtype.itemsize
+        for v in kernel.values
+        if isinstance(v, Load)
+    }
     for s in kernel.body:
         if isinstance(s, Store):
             found[(s.buffer, sympy.sympify(s.index))] = s.buffer.dtype.itemsize
@@ -288,22 +303,28 @@ def _pointwise(kernel: Kernel) -> Schedule:
             a
             for a in axes
             if a is not column
-            and any(
-                stride(i, a) == 1 and stride(i, column) != 0 for i, _ in accesses
-            )
+            and any(stride(i, a) == 1 and stride(i, column) != 0 for i, _ in accesses)
         ]
         if across:
             row = max(across, key=lambda a: unit[a])
             plan = _transposing(axes, row, column)
             # A tile of a few elements is no gain over a flat walk, which fills its programs.
-            return plan if plan.groups[-1].block * plan.groups[-2].block >= 256 else _flat(axes)
+            return (
+                plan
+                if plan.groups[-1].block * plan.groups[-2].block >= 256
+                else _flat(axes)
+            )
         width = static(column.size)
         block = _column_block(width)
         if width is None or -(-width // block) * block <= 1.25 * width:
             rest = tuple(a for a in axes if a is not column)
-            rows = max(1, min(2048 // block, power_of_two(static(Group(rest, 1).size) or 2048)))
+            rows = max(
+                1, min(2048 // block, power_of_two(static(Group(rest, 1).size) or 2048))
+            )
             return Schedule(
-                (Group(rest, rows), Group((column,), block)), False, _warps(rows * block)
+                (Group(rest, rows), Group((column,), block)),
+                False,
+                _warps(rows * block),
             )
     return _flat(axes)
 
@@ -369,20 +390,35 @@ def _reduction(kernel: Kernel) -> Schedule:
         )
     streams = _live_rows(kernel)
     if length is None or power_of_two(length) * max(1, streams - 1) > PERSISTENT_LIMIT:
-        block = 4096 if length is None else min(4096, power_of_two(length))
-        return Schedule((outer, replace(inner, block=block)), True, _warps(block, 16))
+        block, warps = _walk(kernel, length)
+        return Schedule((outer, replace(inner, block=block)), True, warps)
     block = power_of_two(length)
     rows = 1
     if block < 1024:
         # Short rows share a program, but not so that multiprocessors stand idle.
         spare = max(1, bound // (2 * MULTIPROCESSORS))
         rows = max(1, min(1024 // block, power_of_two(spare), bound))
-    per_thread = ELEMENTS_PER_THREAD if block * rows <= 4096 else 16
+    per_thread = ELEMENTS_PER_THREAD if block * rows <= 2048 else 16
     return Schedule(
         (replace(outer, block=rows), replace(inner, block=block)),
         False,
         _warps(block * rows, per_thread, 32),
     )
+
+
+def _walk(kernel: Kernel, length: int | None) -> tuple[int, int]:
+    """Block and warps of a program that walks over its row."""
+    if length is None:
+        return 2048, 8
+    levels = reduction_levels(kernel)
+    passes = max(levels.values(), default=0) + any(
+        isinstance(s, Store) and s.level == "inner" for s in kernel.body
+    )
+    if passes == 1:
+        return min(4096, power_of_two(length)), 8
+    # The row is read again: few rows at a time, so that they stay in the L2 cache.
+    streams = len(levels) + _live_rows(kernel)
+    return min(16384 if streams <= 3 else 8192, power_of_two(length)), 32
 
 
 def _live_rows(kernel: Kernel) -> int:
@@ -406,9 +442,7 @@ def reduction_levels(kernel: Kernel) -> dict[str, int]:
 
 def level_of(value: Value, levels: Mapping[str, int]) -> int:
     """The highest level of the reductions that a value uses."""
-    return max(
-        (levels[v.name] for v in walk([value]) if isinstance(v, Ref)), default=0
-    )
+    return max((levels[v.name] for v in walk([value]) if isinstance(v, Ref)), default=0)
 
 
 def uses(roots: list[Value]) -> dict[Value, int]:
@@ -431,7 +465,9 @@ def is_half_cast(value: Value) -> bool:
     )
 
 
-def flatten_group(group: Group, name: str) -> tuple[sympy.Symbol, dict[sympy.Symbol, Any]]:
+def flatten_group(
+    group: Group, name: str
+) -> tuple[sympy.Symbol, dict[sympy.Symbol, Any]]:
     """The symbol of a flattened group, and each axis in terms of it."""
     if len(group.axes) == 1:
         return group.axes[0].symbol, {}

@@ -1,4 +1,4 @@
-"""Splits reductions over long axes with few results, so that all multiprocessors work.
+r"""Splits reductions over long axes with few results, so that all multiprocessors work.
 
 One program for each result leaves most of the GPU idle when there are few results. Then each
 reduction becomes two kernels: many programs reduce a part each, one program a result reduces
@@ -13,13 +13,19 @@ becomes
     >>> from srcjit.passes.loops import *
     >>> def tensor(name, *size):
     ...     ones = tuple(sympy.Integer(1) for _ in size)
-    ...     return Buffer(name, torch.float32, torch.device("cuda"), tuple(map(sympy.Integer, size)), ones)
+    ...     return Buffer(
+    ...         name,
+    ...         torch.float32,
+    ...         torch.device("cuda"),
+    ...         tuple(map(sympy.Integer, size)),
+    ...         ones,
+    ...     )
     >>> k = Axis(symbol("k"), sympy.Integer(2**20))
     >>> x = Load(tensor("x", 2**20), k.symbol)
     >>> total = Reduce("total", "sum", op("mul", x, x), torch.float32)
     >>> store = Store(tensor("y"), sympy.Integer(0), total.ref, "outer")
     >>> kernels, temporaries = split(Kernel("sum", (), (k,), (total, store)))
-    >>> print(*kernels, sep="\\n")
+    >>> print(*kernels, sep="\n")
     kernel sum over part < 256, inner k < 4096:
         total = sum(mul(x[k + 4096*part], x[k + 4096*part]))
         total_parts[part] = total  (outer)
@@ -90,7 +96,9 @@ def _parts(kernel: Kernel) -> int:
         return 1
     read = {v.buffer for v in kernel.values if isinstance(v, Load)}
     if any(isinstance(s, Store) and s.buffer in read for s in kernel.body):
-        return 1  # in place: an earlier kernel must not overwrite what a later one reads
+        return (
+            1  # in place: an earlier kernel must not overwrite what a later one reads
+        )
     if rows_are_columns(kernel):
         programs, shortest = -(-points // 64), 256
     else:
@@ -114,22 +122,26 @@ class _Splitter:
         self.parts = -(-length // self.chunk)
         taken = {str(s) for a in (*kernel.outer, *kernel.inner) for s in (a.symbol,)}
         self.position = Axis(
-            symbol(_fresh("k", taken) if len(kernel.inner) > 1 else str(kernel.inner[0].symbol)),
+            symbol(
+                _fresh("k", taken)
+                if len(kernel.inner) > 1
+                else str(kernel.inner[0].symbol)
+            ),
             sympy.Integer(self.chunk),
         )
         self.part = Axis(symbol(_fresh("part", taken)), sympy.Integer(self.parts))
         whole = self.part.symbol * self.chunk + self.position.symbol
         flat, digits = flatten_group(inner, "flat")
         self.place: dict[sympy.Symbol, Expr] = (
-            {a: e.xreplace({flat: whole}) for a, e in digits.items()} if digits else {flat: whole}
+            {a: e.xreplace({flat: whole}) for a, e in digits.items()}
+            if digits
+            else {flat: whole}
         )
         self.whole = whole
         self.outer_sizes = tuple(a.size for a in kernel.outer)
         self.outer_index = tuple(a.symbol for a in kernel.outer)
         self.temporaries: dict[str, Buffer] = {}
-        self.device = next(
-            s.buffer.device for s in kernel.body if isinstance(s, Store)
-        )
+        self.device = next(s.buffer.device for s in kernel.body if isinstance(s, Store))
         self.levels = reduction_levels(kernel)
 
     def run(self) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
@@ -144,7 +156,9 @@ class _Splitter:
             ]
             kernels.append(self._first(reduces))
             kernels.append(self._second(reduces, level, level == last))
-        stores = [s for s in self.kernel.body if isinstance(s, Store) and s.level == "inner"]
+        stores = [
+            s for s in self.kernel.body if isinstance(s, Store) and s.level == "inner"
+        ]
         if stores:
             body = tuple(replace(s, value=self._with_results(s.value)) for s in stores)
             kernels.append(
@@ -152,7 +166,12 @@ class _Splitter:
             )
         return tuple(kernels), tuple(self.temporaries.values())
 
-    def _kernel(self, outer: tuple[Axis, ...], inner: tuple[Axis, ...], body: tuple[Reduce | Store, ...]) -> Kernel:
+    def _kernel(
+        self,
+        outer: tuple[Axis, ...],
+        inner: tuple[Axis, ...],
+        body: tuple[Reduce | Store, ...],
+    ) -> Kernel:
         return replace(self.kernel, outer=outer, inner=inner, body=body, comment="")
 
     def _buffer(self, name: str, dtype: torch.dtype, *, parts: bool) -> Buffer:
@@ -167,7 +186,11 @@ class _Splitter:
         return self.temporaries[name]
 
     def _flat_outer(self) -> Expr:
-        return flatten(self.outer_index, self.outer_sizes) if self.outer_sizes else sympy.Integer(0)
+        return (
+            flatten(self.outer_index, self.outer_sizes)
+            if self.outer_sizes
+            else sympy.Integer(0)
+        )
 
     def _flat_part(self, part: Expr | None = None) -> Expr:
         """Where the result of a part stands: all points of one part side by side."""
@@ -190,7 +213,9 @@ class _Splitter:
         for reduce in reduces:
             value = self._with_results(reduce.value)
             body += self._part_of(replace(reduce, value=value))
-        kernel = self._kernel((self.part, *self.kernel.outer), (self.position,), tuple(body))
+        kernel = self._kernel(
+            (self.part, *self.kernel.outer), (self.position,), tuple(body)
+        )
         table = {e: sympy.expand(e.xreplace(self.place)) for e in indices(kernel)}
         kernel = map_indices(kernel, table)
         if self.parts * self.chunk != self.length:
@@ -201,7 +226,9 @@ class _Splitter:
         """The reduction of a part, stored; argmax keeps the value beside the position."""
         made: list[Reduce | Store] = []
         if reduce.kind.startswith("arg"):
-            best = Reduce(f"{reduce.name}_best", reduce.kind[3:], reduce.value, reduce.value.dtype)
+            best = Reduce(
+                f"{reduce.name}_best", reduce.kind[3:], reduce.value, reduce.value.dtype
+            )
             values = self._buffer(f"{reduce.name}_values", best.dtype, parts=True)
             made += [best, Store(values, self._flat_part(), best.ref, "outer")]
         target = self._buffer(f"{reduce.name}_parts", reduce.dtype, parts=True)
@@ -214,9 +241,7 @@ class _Splitter:
 
     def _guarded(self, kernel: Kernel) -> Kernel:
         """Keeps the last part from reaching beyond the end."""
-        inside = op(
-            "lt", IndexValue(self.whole), Const(self.length, torch.int64)
-        )
+        inside = op("lt", IndexValue(self.whole), Const(self.length, torch.int64))
         body = []
         moving = {self.position.symbol, self.part.symbol}
         for statement in kernel.body:
@@ -227,7 +252,11 @@ class _Splitter:
             for v in walk([statement.value]):
                 new = rebuild(v, tuple(made[o] for o in v.operands))
                 if isinstance(new, Load) and new.index.free_symbols & moving:
-                    mask = inside if new.mask is None else op("bitwise_and", inside, new.mask)
+                    mask = (
+                        inside
+                        if new.mask is None
+                        else op("bitwise_and", inside, new.mask)
+                    )
                     new = Load(new.buffer, new.index, mask, new.indirect)
                 made[v] = new
             value = made[statement.value]
@@ -245,7 +274,9 @@ class _Splitter:
                 body.append(replace(reduce, value=Load(parts, self._flat_part())))
                 results[reduce.name] = reduce.ref
                 continue
-            values = self._buffer(f"{reduce.name}_values", reduce.value.dtype, parts=True)
+            values = self._buffer(
+                f"{reduce.name}_values", reduce.value.dtype, parts=True
+            )
             best = replace(reduce, value=Load(values, self._flat_part()))
             body.append(best)
             chosen = symbol(f"{reduce.name}_part")
@@ -267,11 +298,16 @@ class _Splitter:
     def _is_needed_later(self, name: str, level: int, last: bool) -> bool:
         """Whether a statement of a later kernel uses the result."""
         for statement in self.kernel.body:
-            if not any(isinstance(v, Ref) and v.name == name for v in walk([statement.value])):
+            if not any(
+                isinstance(v, Ref) and v.name == name for v in walk([statement.value])
+            ):
                 continue
             if isinstance(statement, Reduce):
                 return True
-            if statement.level == "inner" or level_of(statement.value, self.levels) > level:
+            if (
+                statement.level == "inner"
+                or level_of(statement.value, self.levels) > level
+            ):
                 return True
         return False
 

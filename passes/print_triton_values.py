@@ -84,7 +84,12 @@ LIBDEVICE = (
 ).split()
 """Primitives that are libdevice functions of the same name."""
 
-LIBRARY = {"floordiv": "floor_divide", "mod": "remainder", "fmax": "fmax", "fmin": "fmin"}
+LIBRARY = {
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "fmax": "fmax",
+    "fmin": "fmin",
+}
 """Primitives that are functions of `srcjit.runtime.triton_library`."""
 
 CALLS = {"abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil", "fma": "tl.fma"}
@@ -171,7 +176,9 @@ def primitive_text(
         case "where":
             return f"tl.where({listed})", ATOM
         case "maximum" | "minimum":
-            tail = ", propagate_nan=tl.PropagateNan.ALL" if dtype.is_floating_point else ""
+            tail = (
+                ", propagate_nan=tl.PropagateNan.ALL" if dtype.is_floating_point else ""
+            )
             return f"tl.{name}({listed}{tail})", ATOM
         case "neg":
             # NOTE: Triton's unary minus is 0 - a, which loses the sign of zero.
@@ -188,13 +195,20 @@ def primitive_text(
             return f"libdevice.rint({listed})", ATOM
         case "sigmoid":
             below = f"1.0 + libdevice.exp(-{paren(args[0], ATOM)})"
-            return (f"1.0 / ({below})", PRODUCT) if wide else (f"tl.div_rn(1.0, {below})", ATOM)
+            return (
+                (f"1.0 / ({below})", PRODUCT)
+                if wide
+                else (f"tl.div_rn(1.0, {below})", ATOM)
+            )
         case "isnan":
             return f"{paren(args[0], SHIFT)} != {paren(args[0], SHIFT)}", COMPARISON
         case "isinf":
             return f'tl.abs({plain[0]}) == float("inf")', COMPARISON
         case "signbit":
-            return f"{paren(args[0], ATOM)}.to(tl.int{bits}, bitcast=True) < 0", COMPARISON
+            return (
+                f"{paren(args[0], ATOM)}.to(tl.int{bits}, bitcast=True) < 0",
+                COMPARISON,
+            )
         case "bitwise_not" if dtype is torch.uint8:
             return f"{paren(args[0], XOR + 1)} ^ 255", XOR
         case "bitwise_not":
@@ -217,11 +231,19 @@ def cast_text(text: Text, source: torch.dtype, target: torch.dtype) -> Text:
         zero = "0.0" if source.is_floating_point else "0"
         return f"{paren(text, SHIFT)} != {zero}", COMPARISON
     steps = [target]
-    if target.itemsize == 2 and target.is_floating_point and source is not torch.float32:
+    if (
+        target.itemsize == 2
+        and target.is_floating_point
+        and source is not torch.float32
+    ):
         steps.insert(0, torch.float32)  # PyTorch's half types are made from float
     elif target is torch.uint8 and source.is_floating_point:
         steps.insert(0, torch.int64)  # so that -1.0 is 255, as in eager
-    if source.itemsize == 2 and source.is_floating_point and steps[0] is not torch.float32:
+    if (
+        source.itemsize == 2
+        and source.is_floating_point
+        and steps[0] is not torch.float32
+    ):
         steps.insert(0, torch.float32)
     made = paren(text, ATOM)
     for step in steps:
@@ -248,7 +270,11 @@ def index_text(expr: Expr, names: Mapping[Any, str], order: Sequence[Any] = ()) 
             return names.get(node, str(node)), ATOM
         if isinstance(node, sympy.Add):
             terms = sorted(node.args, key=rank)
-            terms.sort(key=lambda t: bool(t.as_coeff_Mul()[0].is_negative) and not t.free_symbols)
+            terms.sort(
+                key=lambda t: (
+                    bool(t.as_coeff_Mul()[0].is_negative) and not t.free_symbols
+                )
+            )
             text = ""
             for term in terms:
                 coefficient, rest = term.as_coeff_Mul()
@@ -269,7 +295,9 @@ def index_text(expr: Expr, names: Mapping[Any, str], order: Sequence[Any] = ()) 
             top, bottom = (visit(a) for a in node.args)
             return f"{paren(top, PRODUCT)} {sign} {paren(bottom, PRODUCT + 1)}", PRODUCT
         if isinstance(node, sympy.Pow) and node.exp.is_Integer and node.exp > 0:
-            return " * ".join([paren(visit(node.base), PRODUCT + 1)] * int(node.exp)), PRODUCT
+            return " * ".join(
+                [paren(visit(node.base), PRODUCT + 1)] * int(node.exp)
+            ), PRODUCT
         return str(node), 0
 
     return visit(sympy.sympify(expr))

@@ -14,7 +14,11 @@ _EXPORTS = {
     "empty": "srcjit.runtime.cpp",
     "empty_cpu": "srcjit.runtime.cpp",
     "NoCompiler": "srcjit.runtime.cpp",
+    "laid_out": "srcjit.runtime.layout",
     "launch": "srcjit.runtime.triton",
+    "empty_cuda": "srcjit.runtime.triton",
+    "precompile": "srcjit.runtime.triton",
+    "triton_available": "srcjit.runtime.triton",
 }
 """Name -> the module that defines it."""
 

@@ -152,7 +152,9 @@ if triton.knobs.runtime.interpret:
     fmin = _elementwise(torch.fmin)
     reduce_max = _reduction(torch.amax)
     reduce_min = _reduction(torch.amin)
-    reduce_prod = _reduction(lambda x, axis, keep: torch.prod(x, axis, keep, dtype=x.dtype))
+    reduce_prod = _reduction(
+        lambda x, axis, keep: torch.prod(x, axis, keep, dtype=x.dtype)
+    )
     reduce_any = _reduction(torch.any)
     reduce_all = _reduction(torch.all)
     reduce_argmax = _arg_reduction(torch.amax)
@@ -165,7 +167,12 @@ else:
     def tanh_to_bf16(x):  # type: ignore[no-untyped-def]
         """tanh by the hardware's instruction (relative error 2^-11), to be rounded to bfloat16."""
         return tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+            "tanh.approx.f32 $0, $1;",
+            "=f,f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
         )
 
     @triton.jit

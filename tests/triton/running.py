@@ -53,7 +53,9 @@ def difference(got: torch.Tensor, expected: torch.Tensor, tolerance: float) -> s
     if got.dtype is not expected.dtype or got.shape != expected.shape:
         return f"{got.dtype}{tuple(got.shape)} is not {expected.dtype}{tuple(expected.shape)}"
     try:
-        torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        torch.testing.assert_close(
+            got, expected, rtol=tolerance, atol=tolerance, equal_nan=True
+        )
     except AssertionError as error:
         return str(error)
     if got.is_floating_point():

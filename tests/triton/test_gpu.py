@@ -28,7 +28,10 @@ def modules() -> dict[str, Any]:
         case = make()
         printed = print_kernel(case.kernel)
         module = load_text(module_text(printed, case.kernel, "cuda"), f"<{name}>")
-        jobs = [(getattr(module, c.kernel), c.signature, c.constants) for c in printed.launches]
+        jobs = [
+            (getattr(module, c.kernel), c.signature, c.constants)
+            for c in printed.launches
+        ]
         precompile(jobs)
         loaded[name] = (case, module)
     return loaded
@@ -39,7 +42,12 @@ def on_gpu(kernel: Kernel, value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     storage = torch.empty(0, dtype=value.dtype, device="cuda")
-    storage.set_(value.untyped_storage().cuda(), value.storage_offset(), value.shape, value.stride())
+    storage.set_(
+        value.untyped_storage().cuda(),
+        value.storage_offset(),
+        value.shape,
+        value.stride(),
+    )
     return storage
 
 
@@ -55,7 +63,9 @@ def test_case(name: str, modules: dict[str, Any]) -> None:
         for output, expected in case.expected.items()
         if (
             problem := difference(
-                moved[id(case.outputs[output])].cpu(), expected, tolerance(case, expected.dtype)
+                moved[id(case.outputs[output])].cpu(),
+                expected,
+                tolerance(case, expected.dtype),
             )
         )
     ]
@@ -79,6 +89,8 @@ def test_tanh_of_every_bfloat16() -> None:
     launch(load_text(text, "<tanh>").tanh, x.numel(), x, y, x.numel(), BLOCK=128)
     expected = torch.tanh(x)
     off = (y.view(torch.int16).int() - expected.view(torch.int16).int()).abs()
-    print(f"tanh: {int((off > 0).sum())} of {x.numel()} bfloat16 differ, at most {int(off.max())}")
+    print(
+        f"tanh: {int((off > 0).sum())} of {x.numel()} bfloat16 differ, at most {int(off.max())}"
+    )
     assert int(off.max()) <= 1
     assert int((off > 0).sum()) < x.numel() // 20

@@ -24,7 +24,11 @@ from tests.triton.running import difference, run
 def tolerance(case: Case, dtype: torch.dtype) -> float:
     """What a case asks for, or a few units in the last place."""
     asked = getattr(case, "tolerance", None)
-    return {torch.bfloat16: 8e-3, torch.float16: 1e-3}.get(dtype, 1e-5) if asked is None else asked
+    return (
+        {torch.bfloat16: 8e-3, torch.float16: 1e-3}.get(dtype, 1e-5)
+        if asked is None
+        else asked
+    )
 
 
 def main(names: list[str]) -> None:

@@ -1,0 +1,331 @@
+"""Kernels as functions: straight code where a row is held whole, loops where it is not.
+
+A reduction that is too long for registers walks over its row once for each reduction that
+needs the one before it, and once more for what is stored of every element:
+
+    total = tl.full((BLOCK,), 0.0, tl.float32)
+    for start in range(0, 50000, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        live = k < 50000
+        x = tl.load(x_ptr + 50000 * i + k, live, other=0.0)
+        total += x
+    total = tl.sum(total, 0)
+"""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from .loops import (
+    Buffer,
+    Const,
+    Kernel,
+    Load,
+    Op,
+    Reduce,
+    ScalarArg,
+    Store,
+    Value,
+    walk,
+)
+from .print_triton_expressions import LIBRARY, Expressions
+from .print_triton_positions import Names, block_names
+from .print_triton_schedule import Schedule, level_of, reduction_levels
+from .print_triton_values import (
+    ATOM,
+    TL,
+    const_text,
+    identity,
+    index_text,
+    number_text,
+)
+
+WIDTH = 88
+COMMENT_COLUMN = 60
+
+
+class KernelPrinter(Expressions):
+    """Prints one kernel under one schedule."""
+
+    def __init__(self, kernel: Kernel, plan: Schedule, name: str) -> None:
+        self.name = name
+        self.parameters = [(p, getattr(p, "name", str(p))) for p in kernel.parameters]
+        taken = {"tl", "triton", "float", "range", "launch", name, *LIBRARY}
+        taken |= set(block_names(kernel, plan).values())
+        taken |= {
+            f"{n}_ptr" if isinstance(p, Buffer) else n for p, n in self.parameters
+        }
+        super().__init__(kernel, plan, Names(taken))
+        self.start = ""
+
+    def print(self) -> str:
+        """Returns the function's text."""
+        if self.plan.looped:
+            self._print_loops()
+        else:
+            self._print_straight()
+        parameters = [
+            f"{n}_ptr"
+            if isinstance(p, Buffer)
+            else f"{n}: {TL[p.dtype]}"
+            if isinstance(p, ScalarArg)
+            else n
+            for p, n in self.parameters
+        ]
+        parameters += [f"{b}: tl.constexpr" for b in self.at.blocks.values()]
+        head = f"def {self.name}({', '.join(parameters)}):"
+        if len(head) > WIDTH:
+            head = f"def {self.name}(\n    " + ", ".join(parameters) + "\n):"
+            if max(map(len, head.splitlines())) > WIDTH:
+                head = f"def {self.name}(\n    " + ",\n    ".join(parameters) + ",\n):"
+        prologue = self.at.prologue(
+            [g for g in self.plan.groups if not self.at.walks(g)]
+        )
+        body = aligned([f"    {line}" for line in (*prologue, *self.lines)])
+        return "\n".join(["@triton.jit", head, *body])
+
+    # --- straight code ----------------------------------------------------------------------
+
+    def _print_straight(self) -> None:
+        for number, statement in enumerate(self.kernel.body):
+            if isinstance(statement, Reduce):
+                self._reduce(statement)
+            else:
+                self._load_before(statement, self.kernel.body[number:])
+                self._store(statement)
+
+    def _load_before(self, store: Store, rest: tuple[Reduce | Store, ...]) -> None:
+        """Loads what is still needed of a buffer that is about to be overwritten."""
+        for value in walk([s.value for s in rest]):
+            if isinstance(value, Load) and value.buffer == store.buffer:
+                self._text(value)
+
+    def _reduce(self, statement: Reduce) -> None:
+        value, kind = statement.value, statement.kind
+        text = self._text(value)[0]
+        text = self._spread(text, value, self._reduce_mask(statement), statement)
+        name = self._reduce_name(statement)
+        self._line(
+            f"{name} = {self._reduction_text(statement, text, None)}", statement.ref
+        )
+        del kind
+
+    def _reduce_name(self, statement: Reduce) -> str:
+        label = self.kernel.labels.get(statement.ref)
+        name = self.variable.get(statement.ref) or self.names(
+            label.name if label and label.name else statement.name
+        )
+        self.variable[statement.ref] = name
+        self.known[statement.ref] = (name, ATOM)
+        return name
+
+    def _reduce_mask(self, statement: Reduce) -> str | None:
+        assert self.at.inner is not None
+        if not self.at.is_partial(self.at.inner):
+            return None
+        if statement.kind == "sum" and self._zero_outside(statement.value):
+            return None
+        return self.at.mask(frozenset([self.at.inner]))
+
+    def _zero_outside(self, value: Value) -> bool:
+        """Whether a value is 0 beyond the end of the inner axes, as masked loads are."""
+        if isinstance(value, Load):
+            return self.at.is_inner(value)
+        if isinstance(value, Op):
+            if value.name in ("cast", "neg", "abs", "sqrt"):
+                return self._zero_outside(value.args[0])
+            if value.name in ("add", "sub", "mul"):
+                return all(map(self._zero_outside, value.args))
+        return False
+
+    def _spread(
+        self, text: str, value: Value, mask: str | None, statement: Reduce
+    ) -> str:
+        """A value over the whole inner block, with the identity beyond its end."""
+        if isinstance(value, Const):
+            text = const_text(value, typed=True)[0]
+        if mask:
+            empty = number_text(identity(statement.kind, value.dtype))[0]
+            if isinstance(value, Const) and (
+                value.dtype not in (torch.float32, torch.int32, torch.bool)
+            ):
+                empty = const_text(
+                    Const(identity(statement.kind, value.dtype), value.dtype),
+                    typed=True,
+                )[0]
+            return f"tl.where({mask}, {text}, {empty})"
+        if not self.at.is_inner(value):
+            return f"tl.broadcast_to({text}, {self._shape()})"
+        return text
+
+    def _reduction_text(
+        self, statement: Reduce, text: str, position: str | None
+    ) -> str:
+        """The call that reduces a block over its last dimension."""
+        axis = len(self.at.vectors) - 1
+        where = f"{axis}, keep_dims=True" if axis else "0"
+        dtype, kind = statement.value.dtype, statement.kind
+        if kind.startswith("arg"):
+            assert self.at.inner is not None
+            position = position or self.at.symbols[self.at.flat[self.at.inner]]
+            made = (
+                f"{self._from_library(f'reduce_{kind}')}({text}, {position}, {where})"
+            )
+            wide = self.at.is_wide(self.at.inner)
+            return made if wide else f"{made}.to(tl.int64)"
+        if kind == "sum":
+            made = f"tl.sum({text}, {where})"
+            small = not dtype.is_floating_point and dtype.itemsize < 4
+            return f"{made}.to({TL[dtype]})" if small else made
+        if (
+            kind in ("max", "min")
+            and not dtype.is_floating_point
+            and dtype.itemsize >= 4
+        ):
+            return f"tl.{kind}({text}, {where})"
+        return f"{self._from_library(f'reduce_{kind}')}({text}, {where})"
+
+    def _store(self, statement: Store) -> None:
+        index = sympy.sympify(statement.index)
+        text, _ = self._text(statement.value)
+        groups = self.at.groups_of_symbols(index.free_symbols)
+        place = self._address(statement.buffer, index, {})
+        mask = self.at.mask(groups)
+        call = f"tl.store({place}, {text}" + (f", {mask})" if mask else ")")
+        inner = self.at.inner is not None and self.at.inner in groups
+        self._line(call, None, inner=inner or statement.level == "inner")
+
+    # --- loops over the inner axes ----------------------------------------------------------
+
+    def _print_loops(self) -> None:
+        levels = reduction_levels(self.kernel)
+        passes = self._assign_passes(levels)
+        last = max([0, *(p for _, p in passes)])
+        for number in range(last + 1):
+            for statement, place in passes:
+                if (
+                    isinstance(statement, Store)
+                    and statement.level == "outer"
+                    and place == number
+                ):
+                    self._store(statement)
+            inside = [
+                s
+                for s, place in passes
+                if place == number and not (isinstance(s, Store) and s.level == "outer")
+            ]
+            if inside:
+                self._loop(inside)
+
+    def _assign_passes(
+        self, levels: dict[str, int]
+    ) -> list[tuple[Reduce | Store, int]]:
+        """The number of the pass that each statement belongs to.
+
+        NOTE: a store to a buffer that is also read waits for the last pass that reads it.
+        """
+        passes: list[tuple[Reduce | Store, int]] = []
+        reads: dict[Buffer, int] = {}
+        for statement in self.kernel.body:
+            place = level_of(statement.value, levels)
+            for value in walk([statement.value]):
+                if isinstance(value, Load):
+                    reads[value.buffer] = max(place, reads.get(value.buffer, 0))
+            passes.append((statement, place))
+        return [
+            (s, max(place, reads.get(s.buffer, 0)) if isinstance(s, Store) else place)
+            for s, place in passes
+        ]
+
+    def _loop(self, statements: list[Reduce | Store]) -> None:
+        assert self.at.inner is not None
+        outside, self.lines, self.hoisted = self.lines, [], []
+        accumulators, results = [], []
+        for statement in statements:
+            if isinstance(statement, Store):
+                self._store(statement)
+                continue
+            start, result = self._accumulate(statement)
+            accumulators += start
+            results += result
+        body, hoisted = self.lines, self.hoisted
+        self.lines, self.hoisted = outside, None
+        name = self.at.symbols[self.at.flat[self.at.inner]]
+        block = self.at.blocks[self.at.inner]
+        size = index_text(sympy.expand(self.at.inner.size), {})[0]
+        start_name = self._start_name()
+        wide = ".to(tl.int64)" if self.at.is_wide(self.at.inner) else ""
+        lanes = f"tl.arange(0, {block}){wide}{self.at.lane_suffix(self.at.inner)}"
+        self.lines += hoisted
+        self.lines += accumulators
+        self.lines.append(f"for {start_name} in range(0, {size}, {block}):")
+        inside = [
+            f"{name} = {start_name} + {lanes}",
+            *self.at.derived_lines([self.at.inner]),
+            *body,
+        ]
+        self.lines += [f"    {line}" for line in inside]
+        self.lines += results
+        for value in self.inner_known:
+            self.known.pop(value, None)
+        self.inner_known.clear()
+
+    def _start_name(self) -> str:
+        """The loop's counter, the same in every loop of the kernel."""
+        self.start = self.start or self.names("start")
+        return self.start
+
+    def _accumulate(self, statement: Reduce) -> tuple[list[str], list[str]]:
+        """Adds to the loop's body; returns the lines before and after the loop."""
+        value, kind = statement.value, statement.kind
+        text = self._text(value)[0]
+        text = self._spread(text, value, self._reduce_mask(statement), statement)
+        label = self.kernel.labels.get(statement.ref)
+        name = self.names(label.name if label and label.name else statement.name)
+        empty = number_text(identity(kind, value.dtype))[0]
+        before = [f"{name} = tl.full({self._shape()}, {empty}, {TL[value.dtype]})"]
+        position = None
+        if kind.startswith("arg"):
+            assert self.at.inner is not None
+            combine = self._from_library(f"{kind[3:]}_with_index")
+            position = self.names(f"{name}_at")
+            wide = "tl.int64" if self.at.is_wide(self.at.inner) else "tl.int32"
+            before.append(f"{position} = tl.full({self._shape()}, 2147483647, {wide})")
+            here = self.at.symbols[self.at.flat[self.at.inner]]
+            step = f"{name}, {position} = {combine}({name}, {position}, {text}, {here})"
+        elif kind in ("sum", "prod", "any", "all"):
+            sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
+            step = f"{name} {sign}= {text}"
+        else:
+            tail = (
+                ", propagate_nan=tl.PropagateNan.ALL"
+                if value.dtype.is_floating_point
+                else ""
+            )
+            step = f"{name} = tl.{kind}imum({name}, {text}{tail})"
+        self._line(step, statement.ref, inner=True)
+        self.known[statement.ref] = (name, ATOM)
+        self.variable[statement.ref] = name
+        return before, [f"{name} = {self._reduction_text(statement, name, position)}"]
+
+
+def aligned(lines: list[str]) -> list[str]:
+    """Puts comments in one column; a comment for which no room is left goes above its line."""
+    parts = [line.partition("  # ") for line in lines]
+    widths = [
+        len(code)
+        for code, _, comment in parts
+        if comment and len(code) <= COMMENT_COLUMN
+    ]
+    column = max(widths, default=0)
+    made = []
+    for code, _, comment in parts:
+        if not comment:
+            made.append(code)
+        elif max(len(code), column) + len(comment) + 4 <= WIDTH:
+            made.append(f"{code:<{column}}  # {comment}")
+        else:
+            indent = code[: len(code) - len(code.lstrip())]
+            made += [f"{indent}# {comment}", code]
+    return made

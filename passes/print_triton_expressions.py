@@ -1,0 +1,326 @@
+"""Values as statements and expressions: what gets a name, and which.
+
+Loads, shared values and the end of each of the user's lines become variables, as
+
+    x = tl.load(x_ptr + i, live)
+    y = libdevice.sin(x) * 2.0  # 20: y = torch.sin(x) * 2
+
+and everything else stands inside the expression that uses it, unless that grows too long.
+"""
+
+from __future__ import annotations
+
+import sympy
+import torch
+
+from .loops import (
+    Buffer,
+    Const,
+    Expr,
+    IndexValue,
+    Kernel,
+    Load,
+    Op,
+    Reduce,
+    Ref,
+    ScalarArg,
+    Value,
+    walk,
+)
+from .print_triton_positions import Names, Positions
+from .print_triton_schedule import Schedule, is_half_cast, uses
+from .print_triton_values import (
+    ATOM,
+    TL,
+    Text,
+    cast_text,
+    const_text,
+    paren,
+    primitive_text,
+    typed_operands,
+)
+
+LONGEST_EXPRESSION = 60
+"""Characters beyond which a part of an expression gets a name."""
+
+LIBRARY = (
+    "floor_divide fmax fmin libdevice max_with_index min_with_index reduce_all reduce_any "
+    "reduce_argmax reduce_argmin reduce_max reduce_min reduce_prod remainder tanh_to_bf16"
+).split()
+"""Names that texts use from `srcjit.runtime.triton_library`."""
+
+REPEATED = ("isnan", "shl", "shr")
+"""Primitives whose text mentions an operand more than once."""
+
+NOUNS = {
+    "add": "added",
+    "sub": "difference",
+    "mul": "product",
+    "div": "quotient",
+    "where": "chosen",
+    "exp": "raised",
+    "neg": "negated",
+    "maximum": "larger",
+    "minimum": "smaller",
+}
+"""What a value is called that the user gave no name."""
+
+
+class Expressions:
+    """Prints the values of one kernel.
+
+    Lines go to `lines`; in a loop, those that do not depend on the position in it are put in
+    front of it (`hoisted`).
+    """
+
+    def __init__(self, kernel: Kernel, plan: Schedule, names: Names) -> None:
+        self.kernel, self.plan, self.names = kernel, plan, names
+        self.at = Positions(kernel, plan, names)
+        self.library: set[str] = set()
+        self.known: dict[Value, Text] = {}
+        self.variable: dict[Value, str] = {}
+        self.inner_known: set[Value] = set()
+        self.lines: list[str] = []
+        self.hoisted: list[str] | None = None
+        self.counts = uses([s.value for s in kernel.body])
+        self.continued = continued(kernel)
+        self.coarse = rounded_to(kernel)
+        self.cast_loads = {
+            v.args[0]
+            for v in kernel.values
+            if isinstance(v, Op)
+            and v.name == "cast"
+            and isinstance(v.args[0], Load)
+            and v.dtype is not torch.bool
+        }
+
+    def _text(self, root: Value) -> Text:
+        """The text of a value; binds loads, labelled and shared values to variables."""
+        for value in walk([root]):
+            if value not in self.known:
+                self._define(value)
+        if root not in self.known:
+            self._define(root)
+        return self.known[root]
+
+    def _define(self, value: Value) -> None:
+        text = self._expression(value)
+        inner = self.at.is_inner(value)
+        if self._deserves_name(value, text):
+            name = self.variable.get(value) or self.names(self._wanted_name(value))
+            self.variable[value] = name
+            self._line(f"{name} = {text[0]}", value, inner=inner)
+            text = (name, ATOM)
+        self.known[value] = text
+        if inner:
+            self.inner_known.add(value)
+
+    def _deserves_name(self, value: Value, text: Text) -> bool:
+        if isinstance(value, Const | ScalarArg | Ref):
+            return False
+        label = self.kernel.labels.get(value)
+        if label and (
+            is_half_cast(value) or (label.comment and value not in self.continued)
+        ):
+            return True
+        if isinstance(value, Load):
+            return not self._only_cast(value)
+        if (
+            isinstance(value, Op)
+            and value.name == "cast"
+            and isinstance(value.args[0], Load)
+        ):
+            if self._only_cast(value.args[0]):
+                return True
+        return self.counts.get(value, 1) > 1 or len(text[0]) > LONGEST_EXPRESSION
+
+    def _only_cast(self, load: Load) -> bool:
+        if self.counts.get(load, 0) != 1:
+            return False
+        return load in self.cast_loads
+
+    def _wanted_name(self, value: Value) -> str:
+        label = self.kernel.labels.get(value)
+        if label and label.name:
+            return label.name
+        if isinstance(value, Load):
+            return value.buffer.name
+        if isinstance(value, Op):
+            if value.name == "cast":
+                source = value.args[0]
+                if isinstance(source, Load):
+                    return source.buffer.name
+                if value.dtype.itemsize == 2 and value.dtype.is_floating_point:
+                    return "rounded"
+                return "converted"
+            return NOUNS.get(value.name, value.name)
+        return "index"
+
+    def _expression(self, value: Value) -> Text:
+        if isinstance(value, Const):
+            return const_text(value)
+        if isinstance(value, ScalarArg):
+            return value.name, ATOM
+        if isinstance(value, IndexValue):
+            text = self.at.index(value.index, {})
+            if not value.index.free_symbols:
+                return f"tl.full((), {text[0]}, {TL[value.dtype]})", ATOM
+            return f"{paren(text, ATOM)}.to({TL[value.dtype]})", ATOM
+        if isinstance(value, Load):
+            return self._load(value), ATOM
+        if isinstance(value, Op):
+            return self._operation(value)
+        raise TypeError(f"{value!r} is used before it is defined")
+
+    def _load(self, value: Load) -> str:
+        extra = {s: self.known[v][0] for s, v in value.indirect}
+        groups = self.at.groups_of_symbols(value.index.free_symbols)
+        for _, v in value.indirect:
+            groups |= self.at.groups(v)
+        address = self._address(value.buffer, value.index, extra)
+        conditions = []
+        if value.mask is not None:
+            beyond = {
+                g for g in self.at.groups(value.mask) - groups if g in self.at.vectors
+            }
+            if beyond:
+                address = f"tl.broadcast_to({address}, {self._shape()})"
+                groups |= frozenset(self.at.vectors)
+        mask = self.at.mask(groups)
+        if mask:
+            conditions.append(mask)
+        if value.mask is not None:
+            text = self.known[value.mask]
+            conditions.append(paren(text, ATOM) if mask else text[0])
+        if not conditions:
+            return f"tl.load({address})"
+        call = f"tl.load({address}, {' & '.join(conditions)}"
+        if value.mask is not None or self.kernel.inner:
+            zero = "0.0" if value.dtype.is_floating_point else "0"
+            call += f", other={zero}"
+        return call + ")"
+
+    def _operation(self, value: Op) -> Text:
+        args = value.args
+        if value.name == "cast":
+            source = args[0]
+            text = (
+                const_text(source, typed=True)
+                if isinstance(source, Const)
+                else self.known[source]
+            )
+            if isinstance(source, Const) and source.dtype in (
+                torch.float32,
+                torch.int32,
+                torch.bool,
+            ):
+                return (
+                    f"tl.full((), {const_text(source)[0]}, {TL[source.dtype]}).to({TL[value.dtype]})",
+                    ATOM,
+                )
+            return cast_text(text, source.dtype, value.dtype)
+        typed = typed_operands(value.name)
+        branches = args[1:] if value.name == "where" else args
+        typed = typed or all(isinstance(a, Const) for a in branches)
+        texts = [
+            const_text(a, typed=typed) if isinstance(a, Const) else self.known[a]
+            for a in args
+        ]
+        if value.name in REPEATED:
+            texts = [
+                t if t[0].isidentifier() else (self._named(a, t), ATOM)
+                for a, t in zip(args, texts, strict=True)
+            ]
+        text = primitive_text(
+            value.name, args[-1].dtype, texts, coarse=self.coarse.get(value)
+        )
+        for name in LIBRARY:
+            if f"{name}." in text[0] or f"{name}(" in text[0]:
+                self.library.add(name)
+        return text
+
+    def _named(self, value: Value, text: Text) -> str:
+        if isinstance(value, Const):
+            return text[0]
+        name = self.variable.get(value) or self.names(self._wanted_name(value))
+        self.variable[value] = name
+        self._line(f"{name} = {text[0]}", value, inner=self.at.is_inner(value))
+        self.known[value] = (name, ATOM)
+        return name
+
+    def _line(self, text: str, value: Value | None, *, inner: bool = False) -> None:
+        label = self.kernel.labels.get(value) if value is not None else None
+        if label and label.comment and value not in self.continued:
+            text = f"{text}  # {label.comment}"
+        if self.hoisted is not None and not inner:
+            self.hoisted.append(text)
+        else:
+            self.lines.append(text)
+
+    def _address(
+        self, buffer: Buffer, index: Expr, extra: dict[sympy.Symbol, str]
+    ) -> str:
+        pointer = f"{buffer.name}_ptr"
+        if index == 0:
+            return pointer
+        text = self.at.index(index, extra)[0]
+        return f"{pointer} + {text}"
+
+    def _shape(self) -> str:
+        blocks = [self.at.blocks[g] for g in self.at.vectors]
+        return f"({blocks[0]},)" if len(blocks) == 1 else f"({', '.join(blocks)})"
+
+    def _from_library(self, name: str) -> str:
+        self.library.add(name)
+        return name
+
+
+def continued(kernel: Kernel) -> set[Value]:
+    """Values that are part of a user's line but not its end: others of the line use them."""
+    users: dict[Value, list[Value]] = {}
+    for statement in kernel.body:
+        if isinstance(statement, Reduce):
+            users.setdefault(statement.value, []).append(statement.ref)
+    for value in kernel.values:
+        for operand in value.operands:
+            users.setdefault(operand, []).append(value)
+    references = [s.ref for s in kernel.body if isinstance(s, Reduce)]
+    reached: dict[Value, set[str]] = {}
+
+    def lines_above(value: Value) -> set[str]:
+        """User lines of the nearest labelled values that a value flows into."""
+        found: set[str] = set()
+        for user in users.get(value, ()):
+            label = kernel.labels.get(user)
+            found |= {label.comment} if label else reached.get(user, set())
+        return found
+
+    # NOTE: users come after their operands in `values`, and the body is in order, so that
+    # going backwards each user is known, but for references, which a second round settles.
+    for _ in range(2 if references else 1):
+        for value in (*reversed(kernel.values), *references):
+            reached[value] = lines_above(value)
+    return {
+        value
+        for value, label in kernel.labels.items()
+        if label.comment in reached.get(value, ())
+    }
+
+
+def rounded_to(kernel: Kernel) -> dict[Value, torch.dtype]:
+    """Values that nothing uses but conversions to one type of 16 bits, and that type.
+
+    A function whose result is rounded so need not be accurate to the last bit of float32.
+    """
+    targets: dict[Value, set[torch.dtype | None]] = {}
+    for statement in kernel.body:
+        targets.setdefault(statement.value, set()).add(None)
+    for value in kernel.values:
+        for operand in value.operands:
+            target = value.dtype if is_half_cast(value) else None
+            targets.setdefault(operand, set()).add(target)
+    return {
+        value: target
+        for value, found in targets.items()
+        if len(found) == 1 and (target := next(iter(found))) is not None
+    }

@@ -1,0 +1,123 @@
+"""The launch API: what it compiles for, what it checks, what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from srcjit.runtime.triton import cross_compile, launch, load_text, precompile
+from srcjit.runtime.triton_compile import Variant
+
+TEXT = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def add(x_ptr, y_ptr, n, s: tl.float32, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + i, tl.load(x_ptr + i, i < n) + s, i < n)
+"""
+
+
+@pytest.fixture
+def add() -> Any:
+    """A new kernel, so that no test sees what another compiled."""
+    return load_text(TEXT, "<add>").add
+
+
+def test_signature_is_read() -> None:
+    variant = Variant.parse("*bf16:16, i32, fp64")
+    assert variant == Variant(("*bf16", "i32", "fp64"), (True, False, False))
+
+
+def test_cross_compile_reports_resources() -> None:
+    made = cross_compile(
+        TEXT, "*fp32:16, *fp32:16, i32:16, fp32", {"BLOCK": 1024, "num_warps": 4}
+    )
+    assert made.name == "add" and made.num_warps == 4
+    assert 0 < made.registers <= 64 and made.spills == 0
+    assert made.widest_access == 16
+
+
+def test_cross_compile_without_alignment_is_narrow() -> None:
+    made = cross_compile(TEXT, "*fp32, *fp32, i32, fp32", {"BLOCK": 1024})
+    assert made.widest_access == 4
+
+
+def test_wrong_number_of_arguments() -> None:
+    with pytest.raises(TypeError, match="takes 4 arguments"):
+        cross_compile(TEXT, "*fp32, *fp32", {"BLOCK": 1024})
+
+
+def test_missing_constant() -> None:
+    with pytest.raises(TypeError, match="BLOCK"):
+        cross_compile(TEXT, "*fp32, *fp32, i32, fp32", {})
+
+
+def test_cpu_tensors_are_refused(add: Any) -> None:
+    x = torch.ones(4)
+    with pytest.raises(TypeError, match="TRITON_INTERPRET"):
+        launch(add, 1, x, x, 4, 1.0, BLOCK=16)
+
+
+def test_importing_does_not_import_triton() -> None:
+    code = "import sys, srcjit.runtime.triton; assert 'triton' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("aligned_first", [True, False])
+def test_alignment_and_numbers_vary(add: Any, aligned_first: bool) -> None:
+    x = torch.randn(1024, device="cuda")
+    views = [x, x[4:], x[1:], x[:1000], x[:1], x[3:7]]
+    for view in views if aligned_first else reversed(views):
+        for s in (3, 2.5):
+            n = view.numel()
+            out = torch.empty(n + 1, device="cuda")[1:]
+            launch(add, (n + 255) // 256, view, out, n, s, BLOCK=256)
+            assert torch.equal(out, view + s)
+            out.zero_()
+            launch(add, ((n + 255) // 256, 1), view, out, n, s, BLOCK=256)
+            assert torch.equal(out, view + s)
+
+
+@pytest.mark.cuda
+def test_nothing_runs_for_an_empty_grid(add: Any) -> None:
+    x = torch.ones(16, device="cuda")
+    y = torch.zeros(16, device="cuda")
+    launch(add, 0, x, y, 16, 1.0, BLOCK=16)
+    launch(add, (1, 0), x, y, 16, 1.0, BLOCK=16)
+    assert not y.any()
+
+
+@pytest.mark.cuda
+def test_current_stream_and_graph_capture(add: Any) -> None:
+    x, y = torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")
+    launch(add, 1, x, y, 16, 1.0, BLOCK=16)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        launch(add, 1, x, y, 16, 2.0, BLOCK=16)
+    stream.synchronize()
+    assert (y == 3).all()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        launch(add, 1, x, y, 16, 4.0, BLOCK=16)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (y == 5).all()
+
+
+@pytest.mark.cuda
+def test_precompiled_kernel_is_used(add: Any) -> None:
+    constants = {"BLOCK": 16, "num_warps": 1}
+    precompile([(add, "*fp32:16, *fp32:16, i32:16, fp32", constants)])
+    x, y = torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")
+    launch(add, 1, x, y, 16, 1.0, **constants)
+    assert (y == 2).all()
+    assert len(add.srcjit_compilations.by_key) == 1
