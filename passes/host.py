@@ -241,9 +241,28 @@ class Host:
             names = [d.name if isinstance(d, Definition) else "_" for d in value]
             target = f"{names[0]}, = " if len(names) == 1 else f"{', '.join(names)} = "
             self.lines.append(f"{target}{text}{tail}")
+            for d in value:
+                if isinstance(d, Definition) and self._may_differ(d):
+                    self.imports["from srcjit.runtime import laid_out"] = None
+                    stride = self._tuple(d.stride)
+                    self.lines.append(f"{d.name} = laid_out({d.name}, {stride})")
         else:
             self.named[node] = node.name
+            if isinstance(value, Definition) and self._may_differ(value):
+                self.imports["from srcjit.runtime import laid_out"] = None
+                text = f"laid_out({text}, {self._tuple(value.stride)})"
             self.lines.append(f"{node.name} = {text}{tail}")
+
+    def _may_differ(self, d: Definition) -> bool:
+        """True if a kernel reads the result of a call whose strides are not certain."""
+        target = d.node.target
+        name = getattr(getattr(target, "_schema", None), "name", "").partition("::")[2]
+        if name in _CERTAIN or not d.size:
+            return False
+        return any(
+            isinstance(step, Launch) and any(b.name == d.name for b in step.kernel.inputs)
+            for step in self.schedule.steps
+        )
 
     def text(self, node: fx.Node) -> str:
         """The host's expression for the value of a node."""
@@ -271,6 +290,14 @@ class Host:
                 self.named[result] = text = result.name
             return text
         return spell(result, self.text, self.symbols)
+
+
+_CERTAIN = frozenset(
+    "mm addmm bmm baddbmm mv dot embedding gather index_select index index_put scatter "
+    "scatter_add cumsum cumprod rand randn randint bernoulli rand_like randn_like full "
+    "empty empty_like as_strided linspace".split()
+)
+"""Operators whose meta functions are known to give the strides that every device gives."""
 
 
 def _may_alias(node: fx.Node) -> bool:

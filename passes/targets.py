@@ -37,7 +37,9 @@ def choose(target: str, devices: set[torch.device]) -> str:
 
         return "cpp" if compiler_available() else "aten"
     if "cuda" in kinds:
-        return "triton"
+        from srcjit.runtime import triton_available
+
+        return "triton" if triton_available() else "aten"
     return "aten"
 
 
