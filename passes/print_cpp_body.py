@@ -167,7 +167,9 @@ class Body:
             inner = value.args[0]
             return self.hint(inner)
         if isinstance(value, Load):
-            symbols = [s for s in value.index.free_symbols if s in self.symbols]
+            symbols = [
+                s for s in sympy.sympify(value.index).free_symbols if s in self.symbols
+            ]
             last = max(symbols, key=self._axis_order, default=None)
             return value.buffer.name + (f"_{last.name}" if last is not None else "_0")
         return "t"
@@ -186,7 +188,7 @@ class Body:
             if isinstance(value, Ref):
                 own.add(value.name)
             if isinstance(value, Load | IndexValue):
-                own |= value.index.free_symbols & set(self.symbols)
+                own |= sympy.sympify(value.index).free_symbols & set(self.symbols)
                 own -= set(self.kernel.sizes)
             found = frozenset(own).union(*(self.needs(o) for o in value.operands))
             self._needs[value] = found
@@ -268,7 +270,13 @@ class Body:
             named = (
                 bool(self.label(value).comment) and not once and isinstance(value, Op)
             )
-            if value in keep or uses[value] > 1 or in_place or named or (not once and len(self.printer.text(value)) > _LONG):
+            if (
+                value in keep
+                or uses[value] > 1
+                or in_place
+                or named
+                or (not once and len(self.printer.text(value)) > _LONG)
+            ):
                 self.let(value)
 
     def store(self, statement: Store) -> None:

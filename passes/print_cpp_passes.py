@@ -7,13 +7,17 @@ An `argmax` takes two passes: the extreme value, then the first position that ha
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import sympy
 
-from .loops import Expr, IndexValue, Load, Reduce, Ref, Store, Value, walk
+from .loops import Expr, IndexValue, Load, Op, Reduce, Ref, Store, Value, walk
 from .print_cpp_body import Body
 from .print_cpp_reduce import Accumulator, Plan, plan
+from .print_cpp_schedule import hint
+from .print_cpp_values import EXPENSIVE
 
 
 @dataclass
@@ -40,8 +44,8 @@ class Pass:
     @property
     def roots(self) -> list[Value]:
         """Values that the loop computes."""
-        statements = [*self.reduces, *self.positions, *self.stores]
-        return [s.value for s in statements]
+        reduces = [*self.reduces, *self.positions]
+        return [s.value for s in reduces] + [s.value for s in self.stores]
 
 
 def passes_of(body: Body) -> list[Pass]:
@@ -104,7 +108,7 @@ def updates_of(
             extremes[reduce.name] = name + lane
     for reduce in step.positions:
         name = body.fresh(reduce.name)
-        position = body.index(_position(body)).text
+        position = body.index(position_in_row(body)).text
         extreme = extremes[reduce.name]
         same = f"{{v}} == {extreme}"
         if reduce.value.dtype.is_floating_point:
@@ -118,7 +122,7 @@ def updates_of(
     return updates
 
 
-def _position(body: Body) -> Expr:
+def position_in_row(body: Body) -> Expr:
     """Row-major position over the kernel's inner axes."""
     position: Expr = sympy.Integer(0)
     for axis in body.kernel.inner:
@@ -126,10 +130,43 @@ def _position(body: Body) -> Expr:
     return sympy.expand(position)
 
 
+_ROW_LIMIT = 16384
+"""Elements of a row that may be kept on the stack (64 kB of floats)."""
+
+
+def kept_values(body: Body, passes: list[Pass]) -> dict[Value, int]:
+    """Dear values that several passes need at each point, and the first pass that does.
+
+    They are kept in an array as long as the row: a softmax computes each `exp` once.
+    """
+    inner = {a.symbol for a in body.kernel.inner}
+    points = math.prod(hint(a.size, _ROW_LIMIT + 1) for a in body.kernel.inner)
+    if points > _ROW_LIMIT:
+        return {}
+    seen: dict[Value, list[int]] = {}
+    for index, step in enumerate(passes):
+        for value in walk(step.roots):
+            if isinstance(value, Op) and body.needs(value) & inner:
+                seen.setdefault(value, []).append(index)
+    kept: dict[Value, int] = {}
+    below: set[Value] = set()
+    for value in reversed(list(walk(v for p in passes for v in p.roots))):
+        if value in below or len(seen.get(value, ())) < 2:
+            continue
+        if isinstance(value, Op) and value.name in EXPENSIVE:
+            kept[value] = seen[value][0]
+            below.update(walk([value]))
+    return dict(reversed(kept.items()))
+
+
 def print_updates(
-    body: Body, step: Pass, updates: list[Update], lane: str = ""
+    body: Body,
+    step: Pass,
+    updates: list[Update],
+    lane: str = "",
+    kept: Mapping[Value, str] | None = None,
 ) -> None:
-    """Emits what one pass does at one point."""
+    """Emits what one pass does at one point; `kept` values go to those elements."""
     # An update that names its value more than once wants a variable.
     keep = [
         u.value
@@ -137,7 +174,10 @@ def print_updates(
         if sum(a.update.count("{v}") for a in u.plan.accumulators) > 1
         and not isinstance(u.value, IndexValue)
     ]
+    keep += list(kept or ())
     body.define(step.roots, [v for v in keep if body.known(v) is None])
+    for value, element in (kept or {}).items():
+        body.emit(f"{element} = {body.printer.of(value).text};")
     for update in updates:
         text = body.printer.of(update.value)
         for acc in update.plan.accumulators:

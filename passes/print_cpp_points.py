@@ -15,12 +15,11 @@ from __future__ import annotations
 import contextlib
 import math
 
-from .loops import Axis, Store
+from .loops import Axis, Load, Store, walk
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
-from .print_cpp_schedule import Schedule, hint
-
-_TILE_ROWS, _TILE_COLUMNS = 16, 64
+from .print_cpp_schedule import Schedule, hint, stride_of
+from .print_cpp_values import C_TYPES
 
 
 def print_points(body: Body, plan: Schedule) -> None:
@@ -62,32 +61,56 @@ def _print_body(body: Body, vector: Axis, stores: list[Store], *limits: str) -> 
 
 
 def _print_tiles(body: Body, plan: Schedule, stores: list[Store]) -> None:
-    """Tiles of the last two axes: what is read along the one and written along the other."""
+    """Tiles of the last two axes: what is read along the one and written along the other.
+
+    A tile that is read across is first copied into an array, line by line: with a power of
+    two as the stride, all its lines would compete for one set of the cache.
+    """
     *loops, tile, vector = plan.outer
     values = [s.value for s in stores]
-    low, right = (body.fresh(f"{body.symbols[a.symbol]}_tile") for a in (tile, vector))
+    across = [
+        v
+        for v in walk(values)
+        if isinstance(v, Load)
+        and v.mask is None
+        and not v.indirect
+        and stride_of(v.index, tile.symbol) == 1
+        and stride_of(v.index, vector.symbol) not in (0, 1)
+    ]
+    side = 64 if len(across) < 3 else 32
+    when = condition(body, plan.work)
     with contextlib.ExitStack() as stack:
-        when = condition(body, plan.work)
         if when is not None:
             body.pragma(f"parallel for collapse({len(loops) + 2}){when}")
         for axis in loops:
             stack.enter_context(body.block(body.loop_head(axis)))
-        limits = []
-        for axis, name, step in (
-            (tile, low, _TILE_ROWS),
-            (vector, right, _TILE_COLUMNS),
-        ):
-            size = body.size(axis.size)
-            head = f"for (long {name} = 0; {name} < {size}; {name} += {step})"
+        firsts = [body.fresh(f"{body.symbols[a.symbol]}_tile") for a in (tile, vector)]
+        for axis, first in zip((tile, vector), firsts, strict=True):
+            head = f"for (long {first} = 0; {first} < {body.size(axis.size)}; {first} += {side})"
             stack.enter_context(body.block(head))
-            limits.append((name, f"smaller({name} + {step}, {size})"))
-        bound = frozenset(a.symbol for a in (*loops, tile))
-        ends = []
-        for (first, last), axis in zip(limits, (tile, vector), strict=True):
-            end = body.fresh(f"{body.symbols[axis.symbol]}_end")
-            body.emit(f"const long {end} = {last};")
-            ends.append((first, end))
-        with body.block(body.loop_head(tile, *ends[0])):
+        limits = []
+        for axis, first in zip((tile, vector), firsts, strict=True):
+            last = body.fresh(f"{body.symbols[axis.symbol]}_end")
+            size = body.size(axis.size)
+            body.emit(f"const long {last} = smaller({first} + {side}, {size});")
+            limits.append((first, last))
+        row = f"[{body.symbols[vector.symbol]} - {firsts[1]}]"
+        column = f"[{body.symbols[tile.symbol]} - {firsts[0]}]"
+        elements = {}
+        for load in across:
+            name = body.fresh(f"{load.buffer.name}_tile")
+            body.emit(f"{C_TYPES[load.dtype]} {name}[{side}][{side}];")
+            elements[load] = f"{name}{row}{column}"
+        if across:
+            with body.block(body.loop_head(vector, *limits[1])):
+                body.pragma("simd")
+                with body.block(body.loop_head(tile, *limits[0])):
+                    for load, element in elements.items():
+                        body.emit(f"{element} = {body.printer.text(load)};")
+        for load, element in elements.items():
+            body.set(load, element)
+        with body.block(body.loop_head(tile, *limits[0])):
+            bound = frozenset(a.symbol for a in (*loops, tile))
             body.define((), body.hoist(values, bound))
             body.pragma("simd")
-            _print_body(body, vector, stores, *ends[1])
+            _print_body(body, vector, stores, *limits[1])

@@ -15,13 +15,23 @@ for (long i = 0; i < 19; ++i) {
 from __future__ import annotations
 
 import contextlib
+import math
+from collections.abc import Mapping
 
-from .loops import Axis, Store
+from .loops import Axis, Op, Store, Value
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
-from .print_cpp_passes import Pass, Update, passes_of, print_updates, updates_of
+from .print_cpp_passes import (
+    Pass,
+    Update,
+    kept_values,
+    passes_of,
+    position_in_row,
+    print_updates,
+    updates_of,
+)
 from .print_cpp_reduce import Accumulator
-from .print_cpp_schedule import PARTS, Schedule, Shape
+from .print_cpp_schedule import PARTS, Schedule, Shape, hint
 from .print_cpp_values import C_TYPES
 
 
@@ -52,11 +62,12 @@ class _Row:
         self.schedule = schedule
         self.bound = bound
         self.extremes: dict[str, str] = {}
+        self.kept: dict[Value, int] = {}
         self.split_axis: Axis | None = None
         self.inner = schedule.inner
         if schedule.shape is Shape.SPLIT:
             # Split the longest axis; the vector axis stays the last one.
-            sizes = [int(a.size) if a.size.is_Integer else 10**6 for a in self.inner]
+            sizes = [hint(a.size, 10**6) for a in self.inner]
             longest = self.inner[sizes.index(max(sizes))]
             if len(self.inner) > 1 and longest is not self.inner[-1]:
                 rest = tuple(a for a in self.inner if a is not longest)
@@ -71,6 +82,8 @@ class _Row:
             s for s in body.kernel.body if isinstance(s, Store) and s.level == "outer"
         ]
         passes = passes_of(body)
+        if self.split_axis is None:
+            self.kept = kept_values(body, passes)
         for index, step in enumerate(passes):
             later = [v for p in passes[index:] for v in p.roots]
             extra = [s.value for s in outer if body.needs(s.value) <= self.bound]
@@ -78,24 +91,40 @@ class _Row:
                 v for v in extra if not body.is_trivial(v) and body.known(v) is None
             ]
             body.define((), [*body.hoist(later, self.bound), *extra])
-            self._pass(step)
+            self._pass(step, [v for v, first in self.kept.items() if first == index])
         body.define([s.value for s in outer])
         for statement in outer:
             body.store(statement)
 
-    def _pass(self, step: Pass) -> None:
+    def _pass(self, step: Pass, kept: list[Value]) -> None:
         body = self.body
+        elements = self._arrays(kept)
         updates = updates_of(body, step, self.extremes)
         accumulators = [a for u in updates for a in u.plan.accumulators]
         if self.split_axis is None:
             for acc in accumulators:
                 body.emit(f"{acc.c_type} {acc.name} = {acc.identity};")
-            self._loops(step, updates, None)
+            self._loops(step, updates, None, elements)
         else:
             self._split_pass(step, updates, accumulators)
+        for value, element in elements.items():
+            body.set(value, element)
         for update in updates:
             self._finish(update)
             self.bound |= {update.reduce.name} if update.ref is not None else set()
+
+    def _arrays(self, kept: list[Value]) -> dict[Value, str]:
+        """Declares an array as long as the row for each value; returns their elements."""
+        body, elements = self.body, {}
+        points = math.prod(hint(a.size) for a in body.kernel.inner)
+        for value in kept:
+            label = body.label(value).name
+            name = body.fresh(
+                label or f"{value.name}_row" if isinstance(value, Op) else "row"
+            )
+            body.emit(f"{C_TYPES[value.dtype]} {name}[{points}];")
+            elements[value] = f"{name}[{body.index(position_in_row(body)).text}]"
+        return elements
 
     def _finish(self, update: Update) -> None:
         """Makes the result from the accumulators and names it."""
@@ -116,7 +145,11 @@ class _Row:
             body.set(update.ref, update.name)
 
     def _loops(
-        self, step: Pass, updates: list[Update], part: tuple[str, str] | None
+        self,
+        step: Pass,
+        updates: list[Update],
+        part: tuple[str, str] | None,
+        kept: Mapping[Value, str] | None = None,
     ) -> None:
         """The loops over the inner axes; `part` limits the axis that is split."""
         body = self.body
@@ -130,7 +163,7 @@ class _Row:
                 bound |= {axis.symbol}
                 if axis is not self.inner[-1]:
                     body.define((), body.hoist(step.roots, bound))
-            print_updates(body, step, updates)
+            print_updates(body, step, updates, kept=kept)
 
     def _split_pass(
         self, step: Pass, updates: list[Update], accumulators: list[Accumulator]

@@ -267,7 +267,7 @@ class Printer:
         elif value.name == "where":
             # A load under the mask that is being asked about needs no question of its own.
             condition, *branches = value.args
-            opposite = (Op("bitwise_not", (condition,), torch.bool),)
+            opposite: tuple[Value, ...] = (Op("bitwise_not", (condition,), torch.bool),)
             if isinstance(condition, Op) and condition.name == "bitwise_not":
                 opposite += condition.args
             for place, masks in enumerate(((condition,), opposite)):

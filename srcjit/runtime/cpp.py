@@ -133,7 +133,8 @@ class CppKernels:
         with self._lock:
             if name not in self.__dict__:
                 self._load()
-        return self.__dict__[name]
+        kernel: Callable[..., None] = self.__dict__[name]
+        return kernel
 
     def wait_until_ready(self) -> None:
         """Waits until all kernels can be called.

@@ -253,6 +253,8 @@ class Build:
     def __init__(self, source: str, language: str = "c++") -> None:
         tools = toolchain()
         self._source = source
+        flags: tuple[str, ...]
+        places: tuple[str, ...]
         if language == "c":
             include = sysconfig.get_paths()["include"]
             flags, headers = ("-x", "c", "-O2", "-fPIC", "-shared"), b""
