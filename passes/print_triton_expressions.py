@@ -163,7 +163,7 @@ class Expressions:
             return value.name, ATOM
         if isinstance(value, IndexValue):
             text = self.at.index(value.index, {})
-            if not value.index.free_symbols:
+            if not sympy.sympify(value.index).free_symbols:
                 return f"tl.full((), {text[0]}, {TL[value.dtype]})", ATOM
             return f"{paren(text, ATOM)}.to({TL[value.dtype]})", ATOM
         if isinstance(value, Load):
@@ -174,7 +174,7 @@ class Expressions:
 
     def _load(self, value: Load) -> str:
         extra = {s: self.known[v][0] for s, v in value.indirect}
-        groups = self.at.groups_of_symbols(value.index.free_symbols)
+        groups = self.at.groups_of_symbols(sympy.sympify(value.index).free_symbols)
         for _, v in value.indirect:
             groups |= self.at.groups(v)
         address = self._address(value.buffer, value.index, extra)

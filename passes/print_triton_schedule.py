@@ -177,7 +177,11 @@ def merge_axes(kernel: Kernel) -> Kernel:
                 continue
             kernel, axis = merged
             new = (*axes[:position], axis, *axes[position + 2 :])
-            kernel = replace(kernel, **{which: new})
+            kernel = (
+                replace(kernel, outer=new)
+                if which == "outer"
+                else replace(kernel, inner=new)
+            )
     return kernel
 
 
@@ -235,7 +239,7 @@ def ranges_of(kernel: Kernel) -> dict[sympy.Symbol, Expr]:
 
 def _merge_pair(kernel: Kernel, high: Axis, low: Axis) -> tuple[Kernel, Axis] | None:
     """Rewrites two axes as one if no index gets a division by that."""
-    flat = Axis(low.symbol, sympy.expand(high.size * low.size))
+    flat = Axis(low.symbol, sympy.expand(sympy.Mul(high.size, low.size)))
     marker = sympy.Dummy("flat", integer=True, nonnegative=True)
     ranges = {**ranges_of(kernel), marker: flat.size}
     apart = {high.symbol: FloorDiv(marker, low.size), low.symbol: Mod(marker, low.size)}

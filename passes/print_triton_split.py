@@ -242,7 +242,7 @@ class _Splitter:
     def _guarded(self, kernel: Kernel) -> Kernel:
         """Keeps the last part from reaching beyond the end."""
         inside = op("lt", IndexValue(self.whole), Const(self.length, torch.int64))
-        body = []
+        body: list[Reduce | Store] = []
         moving = {self.position.symbol, self.part.symbol}
         for statement in kernel.body:
             if not isinstance(statement, Reduce):
@@ -251,7 +251,10 @@ class _Splitter:
             made: dict[Value, Value] = {}
             for v in walk([statement.value]):
                 new = rebuild(v, tuple(made[o] for o in v.operands))
-                if isinstance(new, Load) and new.index.free_symbols & moving:
+                if (
+                    isinstance(new, Load)
+                    and moving & sympy.sympify(new.index).free_symbols
+                ):
                     mask = (
                         inside
                         if new.mask is None

@@ -32,6 +32,7 @@ from .groups_text import flat_lines, group_functions
 from .host import Constants, Finish, Host, simple_return, size_symbols
 from .lower import lower
 from .plans import ATenGraph
+from .print_triton_expressions import LIBRARY
 from .program import Segment, SegmentCode
 from .spelling import needed_imports
 from .targets import choose, print_kernels
@@ -144,7 +145,7 @@ class _SegmentWriter:
         self.imports: dict[str, None] = {}
         self.kernels = 0
         self.in_place: dict[int, None] = {}
-        self.taken = {"torch", "triton", "tl", "launch", "libdevice", self.name}
+        self.taken = {"torch", "triton", "tl", "launch", "libdevice", self.name, *LIBRARY}
 
     def write(self) -> SegmentCode:
         forward, backward = self.functional.forward, self.functional.backward

@@ -62,12 +62,13 @@ def launch(kernel: Any, grid: Grid, *args: Any, **constants: Any) -> None:
     try:
         for known, run in kernel.srcjit_bindings:
             if known == constants:
-                return run(grid, *args)
+                run(grid, *args)
+                return
     except AttributeError:
         if hasattr(kernel, "srcjit_bindings"):
             raise
         kernel.srcjit_bindings = []
-    return _bind(kernel, constants)(grid, *args)
+    _bind(kernel, constants)(grid, *args)
 
 
 def _bind(kernel: Any, constants: dict[str, Any]) -> Callable[..., None]:
@@ -146,11 +147,10 @@ class _Compilations:
             if future is not None:
                 return future
             future = self.by_key[key] = Future()
-        work = lambda: _settle(future, compile_kernel)  # noqa: E731
         if pool:
-            _compiler_threads().submit(work)
+            _compiler_threads().submit(_settle, future, compile_kernel)
         else:
-            work()
+            _settle(future, compile_kernel)
         return future
 
 
@@ -191,7 +191,9 @@ def _compile_once(
         compilations = kernel.__dict__.setdefault(
             "srcjit_compilations", _Compilations()
         )
-    key = (variant, repr(sorted(constants.items())), repr(target))
+    # A loaded kernel belongs to one device.
+    device = torch.cuda.current_device()
+    key = (variant, repr(sorted(constants.items())), repr(target), device)
 
     def work() -> Any:
         made = compile_kernel(kernel, variant, constants, target)
@@ -201,8 +203,8 @@ def _compile_once(
                 _ = made.run
         return made
 
-    device = torch.cuda.current_device() if pool else -1
-    return compilations.submit(key, work, pool)
+    future: Future[Any] = compilations.submit(key, work, pool)
+    return future
 
 
 def precompile(

@@ -10,6 +10,8 @@ speed, a reduction with a combine function of its own.
 Only emitted modules import this: it imports Triton.
 """
 
+# mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call,no-redef"
+
 from __future__ import annotations
 
 from types import SimpleNamespace
@@ -39,7 +41,7 @@ __all__ = [
 
 
 @triton.jit
-def floor_divide(a, b):  # type: ignore[no-untyped-def]
+def floor_divide(a, b):
     """a / b rounded down, for integers; `//` in a kernel rounds towards zero."""
     quotient = a // b
     rest = a - quotient * b
@@ -47,14 +49,14 @@ def floor_divide(a, b):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def remainder(a, b):  # type: ignore[no-untyped-def]
+def remainder(a, b):
     """a - floor_divide(a, b) * b, with the sign of b; `%` in a kernel has that of a."""
     rest = a - a // b * b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
 
 
 @triton.jit
-def max_with_index(a, i, b, j):  # type: ignore[no-untyped-def]
+def max_with_index(a, i, b, j):
     """The larger of a (at i) and b (at j) and where it is; NaN is largest, then the first."""
     a_wins = (a > b) | ((a != a) & (b == b))
     tie = (a == b) | ((a != a) & (b != b))
@@ -63,7 +65,7 @@ def max_with_index(a, i, b, j):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def min_with_index(a, i, b, j):  # type: ignore[no-untyped-def]
+def min_with_index(a, i, b, j):
     """The smaller of a (at i) and b (at j) and where it is; NaN is smallest, then the first."""
     a_wins = (a < b) | ((a != a) & (b == b))
     tie = (a == b) | ((a != a) & (b != b))
@@ -164,7 +166,7 @@ else:
     from triton.language.extra import libdevice
 
     @triton.jit
-    def tanh_to_bf16(x):  # type: ignore[no-untyped-def]
+    def tanh_to_bf16(x):
         """tanh by the hardware's instruction (relative error 2^-11), to be rounded to bfloat16."""
         return tl.inline_asm_elementwise(
             "tanh.approx.f32 $0, $1;",
@@ -176,68 +178,68 @@ else:
         )
 
     @triton.jit
-    def fmax(a, b):  # type: ignore[no-untyped-def]
+    def fmax(a, b):
         """The larger; the other if one is NaN."""
         return tl.maximum(a, b)
 
     @triton.jit
-    def fmin(a, b):  # type: ignore[no-untyped-def]
+    def fmin(a, b):
         """The smaller; the other if one is NaN."""
         return tl.minimum(a, b)
 
     @triton.jit
-    def _larger(a, b):  # type: ignore[no-untyped-def]
+    def _larger(a, b):
         return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
     @triton.jit
-    def _smaller(a, b):  # type: ignore[no-untyped-def]
+    def _smaller(a, b):
         return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
 
     @triton.jit
-    def _times(a, b):  # type: ignore[no-untyped-def]
+    def _times(a, b):
         return a * b
 
     @triton.jit
-    def _either(a, b):  # type: ignore[no-untyped-def]
+    def _either(a, b):
         return a | b
 
     @triton.jit
-    def _both(a, b):  # type: ignore[no-untyped-def]
+    def _both(a, b):
         return a & b
 
     @triton.jit
-    def reduce_max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_max(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """Maximum along an axis; NaN if there is one."""
         return tl.reduce(x, axis, _larger, keep_dims=keep_dims)
 
     @triton.jit
-    def reduce_min(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_min(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """Minimum along an axis; NaN if there is one."""
         return tl.reduce(x, axis, _smaller, keep_dims=keep_dims)
 
     @triton.jit
-    def reduce_prod(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_prod(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """Product along an axis."""
         return tl.reduce(x, axis, _times, keep_dims=keep_dims)
 
     @triton.jit
-    def reduce_any(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_any(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """Whether any element along an axis is true."""
         return tl.reduce(x, axis, _either, keep_dims=keep_dims)
 
     @triton.jit
-    def reduce_all(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_all(x, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """Whether all elements along an axis are true."""
         return tl.reduce(x, axis, _both, keep_dims=keep_dims)
 
     @triton.jit
-    def reduce_argmax(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_argmax(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """The smallest `index` at which x is largest (or NaN)."""
         index = tl.broadcast_to(index, x.shape)
         return tl.reduce((x, index), axis, max_with_index, keep_dims=keep_dims)[1]
 
     @triton.jit
-    def reduce_argmin(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):  # type: ignore[no-untyped-def]
+    def reduce_argmin(x, index, axis: tl.constexpr, keep_dims: tl.constexpr = False):
         """The smallest `index` at which x is smallest (or NaN)."""
         index = tl.broadcast_to(index, x.shape)
         return tl.reduce((x, index), axis, min_with_index, keep_dims=keep_dims)[1]

@@ -675,7 +675,7 @@ def _sweep() -> dict[str, Callable[[], Case]]:
     for which in ("tiles", "flat", "inner", "argmin", "log_softmax"):
         cases[f"symbolic {which}"] = partial(symbolic, which)
     for made in (
-        bool_primitives, batch_norm_sums, counting, view_indices, embedding, triangle,
+        double, bool_primitives, batch_norm_sums, counting, view_indices, embedding, triangle,
         rounded_chain, long_chain,
     ):  # fmt: skip
         cases[made.__name__] = made

@@ -1,0 +1,184 @@
+"""What the text looks like: schedules, index widths, names, the same bytes every time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import sympy
+import torch
+
+from srcjit.passes.loops import (
+    Axis,
+    Buffer,
+    Const,
+    Kernel,
+    Label,
+    Load,
+    Reduce,
+    ScalarArg,
+    Store,
+    check,
+    op,
+    symbol,
+)
+from srcjit.passes.print_triton import TritonText, print_kernel
+from srcjit.passes.print_triton_schedule import merge_axes, schedule
+from tests.triton.cases import CASES, shapes
+
+CUDA = torch.device("cuda:0")
+
+
+def buffer(name: str, *size: int, dtype: torch.dtype = torch.float32) -> Buffer:
+    """A contiguous tensor; no memory is made."""
+    strides, step = [], 1
+    for s in reversed(size):
+        strides.append(step)
+        step *= s
+    whole = tuple(map(sympy.Integer, size))
+    return Buffer(
+        name, dtype, CUDA, whole, tuple(map(sympy.Integer, reversed(strides)))
+    )
+
+
+def row_sum(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> Kernel:
+    i = Axis(symbol("i"), sympy.Integer(rows))
+    k = Axis(symbol("k"), sympy.Integer(columns))
+    at = columns * i.symbol + k.symbol
+    total = Reduce(
+        "total", "sum", Load(buffer("x", rows, columns, dtype=dtype), at), dtype
+    )
+    store = Store(buffer("y", rows, dtype=dtype), i.symbol, total.ref, "outer")
+    return check(Kernel("row_sum", (i,), (k,), (total, store)))
+
+
+def double(size: int) -> Kernel:
+    i = Axis(symbol("i"), sympy.Integer(size))
+    value = op("mul", Load(buffer("x", size), i.symbol), Const(2.0, torch.float32))
+    return check(
+        Kernel("double", (i,), (), (Store(buffer("y", size), i.symbol, value),))
+    )
+
+
+def test_row_is_held_whole_where_it_fits() -> None:
+    plan = schedule(merge_axes(row_sum(16384, 8192)))
+    assert not plan.looped
+    assert [g.block for g in plan.groups] == [1, 8192]
+
+
+def test_short_rows_share_a_program() -> None:
+    plan = schedule(merge_axes(row_sum(100_000, 32)))
+    assert not plan.looped
+    assert plan.groups[0].block > 1 and plan.groups[1].block == 32
+
+
+def test_long_row_is_walked_over() -> None:
+    assert schedule(merge_axes(row_sum(4096, 100_000))).looped
+
+
+def test_few_long_rows_are_split() -> None:
+    printed = print_kernel(row_sum(2, 2**20))
+    assert len(printed.launches) == 2 and len(printed.temporaries) == 1
+    assert int(printed.launches[0].grid) >= 264
+    assert printed.host_lines()[0].startswith("total_parts = torch.empty(")
+
+
+def test_contiguous_tensors_are_flat() -> None:
+    plan = schedule(merge_axes(shapes("contiguous").kernel))
+    assert len(plan.groups) == 1
+
+
+def test_transposed_tensors_are_tiled() -> None:
+    plan = schedule(merge_axes(shapes("batched_transpose").kernel))
+    assert [g.block for g in plan.groups] == [1, 64, 64]
+
+
+@pytest.mark.parametrize(("size", "wide"), [(2**20, False), (2**31, True)])
+def test_offsets_are_64_bits_wide_only_where_needed(size: int, wide: bool) -> None:
+    assert ("int64" in print_kernel(double(size)).text) is wide
+
+
+def test_rows_beyond_32_bits_move_the_row_only() -> None:
+    text = print_kernel(row_sum(2**20, 8192)).text
+    assert "i = tl.program_id(0).to(tl.int64)" in text
+    assert "k = tl.arange(0, BLOCK)\n" in text
+
+
+def test_sizes_are_spelled_as_the_host_asks() -> None:
+    s0 = symbol("s0")
+    i = Axis(symbol("i"), s0)
+    one = (sympy.Integer(1),)
+    x = Buffer("x", torch.float32, CUDA, (s0,), one)
+    y = Buffer("y", torch.float32, CUDA, (s0,), one)
+    factor = ScalarArg("factor", torch.float32)
+    store = Store(y, i.symbol, op("mul", Load(x, i.symbol), factor))
+    printed = print_kernel(check(Kernel("scale", (i,), (), (store,))))
+    assert (
+        "def scale(x_ptr, y_ptr, factor: tl.float32, s0, BLOCK: tl.constexpr):"
+        in printed.text
+    )
+    (line,) = printed.host_lines({s0: "2*n"})
+    assert line == (
+        "launch(scale, (((2*n) + 1023) // 1024), x, y, factor, (2*n), BLOCK=1024, num_warps=4)"
+    )
+
+
+def test_comment_stands_at_the_end_of_a_users_line() -> None:
+    i = Axis(symbol("i"), sympy.Integer(1024))
+    x = Load(buffer("x", 1024), i.symbol)
+    sine = op("sin", x)
+    y = op("mul", sine, Const(2.0, torch.float32))
+    line = "20: y = torch.sin(x) * 2"
+    kernel = Kernel(
+        "sine",
+        (i,),
+        (),
+        (Store(buffer("y", 1024), i.symbol, y),),
+        {sine: Label("sin", line), y: Label("y", line)},
+    )
+    text = print_kernel(check(kernel)).text
+    assert f"    y = libdevice.sin(x) * 2.0  # {line}\n" in text
+    assert text.count(line) == 1
+
+
+def test_names_do_not_clash() -> None:
+    i = Axis(symbol("live"), sympy.Integer(100))
+    x = Load(buffer("tl", 100), i.symbol)
+    value = op("exp", op("add", x, Load(buffer("BLOCK", 100), i.symbol)))
+    kernel = Kernel("triton", (i,), (), (Store(buffer("for", 100), i.symbol, value),))
+    compile(print_kernel(check(kernel)).text, "<text>", "exec")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_text_is_python_of_bearable_width(name: str) -> None:
+    torch.manual_seed(0)
+    printed = print_kernel(CASES[name]().kernel)
+    compile(printed.text, name, "exec")
+    for line in printed.text.splitlines():
+        assert len(line) <= 120, line
+
+
+def test_bytes_do_not_depend_on_hash_seeds() -> None:
+    code = (
+        "import torch\n"
+        "from tests.triton.cases import CASES\n"
+        "from srcjit.passes.print_triton import print_kernel\n"
+        "for name in ('shape batched_transpose', 'primitives torch.float32', "
+        "'symbolic tiles', 'full argmax 100003', 'batch_norm_sums'):\n"
+        "    torch.manual_seed(0)\n"
+        "    print(print_kernel(CASES[name]().kernel).text)\n"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed, "PATH": ""},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(texts) == 1 and isinstance(print_kernel(double(8)), TritonText)
