@@ -84,6 +84,8 @@ class Definition:
         at: The value at an index (`map`, `view`).
         folding: What a `reduction` folds.
         repeats: Reads its operand at many points for each of its own (a stencil).
+        position: Position among all definitions, which is topological.
+        known: The value of all its elements, for a constant of the program.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Definition:
     folding: Folding | None = None
     repeats: bool = False
     position: int = 0
+    known: int | float | bool | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}{list(self.size)} {self.dtype}>"
@@ -161,6 +164,13 @@ class Definition:
     def constant(self) -> bool:
         """True if it reads nothing (`zeros`, `arange`)."""
         return self.computed and not self.accesses
+
+    @property
+    def placeless(self) -> bool:
+        """True if its elements are known without reading memory, so on any device."""
+        if self.kind == VIEW:
+            return self.accesses[0].operand.placeless
+        return self.known is not None or self.constant
 
 
 @dataclass(frozen=True, eq=False)

@@ -184,28 +184,22 @@ class _KernelMaker:
         """The kernel, and the fx nodes whose work it does."""
         body: list[Statement] = []
         trial, space = self.trial, self.trial.space
+        inner = () if space.frame.full == 0 else space.inner
         order = sorted(self.group.members, key=lambda d: d.position)
         nodes: dict[fx.Node, None] = {}
         for d in order:
-            if d.kind == REDUCTION:
+            # A reduction of nothing is a constant (`Trial.member`).
+            if d.kind == REDUCTION and space.frame.full != 0:
                 folding = d.folding
                 assert folding is not None
-                if space.frame.full == 0:
-                    # Nothing is folded: no load must be left that a printer could hoist.
-                    value: Value = Const(0, d.dtype)
-                else:
-                    value = self._finish(trial.compute(d))
+                value = self._finish(trial.compute(d))
                 reduce = Reduce(d.name, folding.kind, value, d.dtype)
                 body.append(reduce)
                 self._label(reduce.ref, d)
         for d in order:
             if space.frame.full == 0 and self.group.members[d] == "inner":
                 continue
-            value = (
-                Ref(d.name, d.dtype)
-                if d.kind == REDUCTION
-                else self._finish(trial.member(d))
-            )
+            value = self._finish(trial.member(d))
             if d.kind == MAP:
                 self._label(value, d)
             if d in self.grouped.stored:
@@ -217,7 +211,7 @@ class _KernelMaker:
                     ),
                     start=sympy.Integer(0),
                 )
-                level = self.group.members[d] if space.frame.folds else "inner"
+                level = self.group.members[d] if inner else "inner"
                 body.append(Store(memory(target), sympy.expand(index), value, level))
         for (d, _), value in trial.done.items():
             if d.kind == MAP and d in self.grouped.inlined:
@@ -228,7 +222,7 @@ class _KernelMaker:
         ordered = _ordered(body)
         late = [s for s in ordered if isinstance(s, Store) and s.buffer.name in names]
         body = [*(s for s in ordered if s not in late), *late]
-        kernel = Kernel("", space.outer, space.inner, tuple(body), self.labels)
+        kernel = Kernel("", space.outer, inner, tuple(body), self.labels)
         return check(tidy(kernel)), tuple(
             n for n in self.grouped.lowered.values if n in nodes
         )

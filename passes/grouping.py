@@ -134,7 +134,7 @@ class _Grouping:
             for member in group.members:
                 group.reads.update(self.leaves[member])
                 for leaf in self.leaves[member]:
-                    if self.home.get(leaf) not in (None, group):
+                    if self.home.get(leaf) not in (None, group) and not leaf.constant:
                         stored[leaf] = None
         return Plan(
             tuple(self._ordered()),

@@ -260,7 +260,8 @@ class Host:
         if name in _CERTAIN or not d.size:
             return False
         return any(
-            isinstance(step, Launch) and any(b.name == d.name for b in step.kernel.inputs)
+            isinstance(step, Launch)
+            and any(b.name == d.name for b in step.kernel.inputs)
             for step in self.schedule.steps
         )
 

@@ -66,7 +66,7 @@ class _Lowering:
         fake = node.meta.get("val")
         if node.op in ("placeholder", "get_attr"):
             if isinstance(fake, torch.Tensor):
-                return self._tensor(node, fake, SOURCE)
+                return self._tensor(node, fake, SOURCE, known=self._known(node))
             return _number(node, fake)
         if node.target is operator.getitem:
             source, index = node.args
@@ -105,28 +105,52 @@ class _Lowering:
     def _outside(self, node: fx.Node, fake: Any) -> Any:
         """A call that the host makes."""
         if isinstance(fake, tuple | list):
+            parts = {
+                user.args[1]: user.name
+                for user in node.users
+                if user.target is operator.getitem
+            }
+            self.owners.update(dict.fromkeys(parts.values(), node))
+            # What nobody takes out has no definition.
             return tuple(
-                self._tensor(node, f, EXTERN, str(k))
-                if isinstance(f, torch.Tensor)
-                else f
+                self._tensor(node, f, EXTERN, parts[k])
+                if isinstance(f, torch.Tensor) and k in parts
+                else None
                 for k, f in enumerate(fake)
             )
         if isinstance(fake, torch.Tensor):
             return self._tensor(node, fake, EXTERN)
         return _number(node, fake)
 
+    def _known(self, node: fx.Node) -> int | float | bool | None:
+        """The value of a constant of one element."""
+        value = (
+            self.graph.constants.get(str(node.target))
+            if node.op == "get_attr"
+            else None
+        )
+        if value is None or value.numel() != 1 or value.dtype not in DTYPES:
+            return None
+        return value.item()
+
     def _tensor(
-        self, node: fx.Node, fake: torch.Tensor, kind: str, part: str = ""
+        self,
+        node: fx.Node,
+        fake: torch.Tensor,
+        kind: str,
+        name: str = "",
+        known: int | float | bool | None = None,
     ) -> Definition:
         strided = fake.layout is torch.strided
         definition = Definition(
-            f"{node.name}_{part}" if part else node.name,
+            name or node.name,
             kind,
             tuple(map(as_expr, fake.size())),
             fake.dtype,
             fake.device,
             tuple(map(as_expr, fake.stride())) if strided else (),
             node,
+            known=known,
         )
         self._keep(definition)
         return definition
@@ -199,7 +223,8 @@ def _unsupported(tensors: list[Any]) -> str:
             strided = tensor.layout is torch.strided
         else:
             continue
-        devices.add(device)
+        if not (isinstance(tensor, Definition) and tensor.placeless):
+            devices.add(device)
         if dtype not in DTYPES:
             return f"elements of {dtype}"
         if not strided:

@@ -13,8 +13,11 @@ from functools import cached_property
 
 from .definitions import REDUCTION, VIEW, Definition
 from .indexing import Index, simplify
-from .loops import Buffer, Expr, Load, Ref, Value
+from .loops import Buffer, Const, Expr, Load, Ref, Value
 from .spaces import Frame, Space
+
+IDENTITY = {"sum": 0, "prod": 1, "any": False, "all": True}
+"""What the reduction of nothing gives; the other kinds have no such value."""
 
 
 class NotHere(Exception):
@@ -84,6 +87,11 @@ class Trial:
         return found
 
     def _read(self, d: Definition, index: Index) -> Value:
+        if d.known is not None:
+            return Const(d.known, d.dtype)
+        if d.constant and d not in self.members:
+            assert d.at is not None
+            return d.at(self.read, index)
         if d in self.members:
             if index == self.places[d]:
                 return self.member(d)
@@ -98,7 +106,9 @@ class Trial:
 
     def member(self, d: Definition) -> Value:
         """The value that a member has at the point at hand."""
-        if d.kind == REDUCTION:
+        if d.folding:
+            if self.space.frame.full == 0:
+                return Const(IDENTITY[d.folding.kind], d.dtype)
             return Ref(d.name, d.dtype)
         found = self.results.get(d)
         if found is None:

@@ -145,7 +145,15 @@ class _SegmentWriter:
         self.imports: dict[str, None] = {}
         self.kernels = 0
         self.in_place: dict[int, None] = {}
-        self.taken = {"torch", "triton", "tl", "launch", "libdevice", self.name, *LIBRARY}
+        self.taken = {
+            "torch",
+            "triton",
+            "tl",
+            "launch",
+            "libdevice",
+            self.name,
+            *LIBRARY,
+        }
 
     def write(self) -> SegmentCode:
         forward, backward = self.functional.forward, self.functional.backward
@@ -251,7 +259,10 @@ class _SegmentWriter:
         comments: Mapping[fx.Node, str],
         finish: Finish,
     ) -> list[str]:
-        printed = print_kernels(schedule.kernels, self.target, name, symbols)
+        forced = self.options.target != "auto"
+        printed = print_kernels(
+            schedule.kernels, self.target, name, symbols, forced=forced
+        )
         if printed.definitions:
             self.definitions.append(printed.definitions)
         self.imports.update(dict.fromkeys(printed.imports))

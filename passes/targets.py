@@ -44,14 +44,32 @@ def choose(target: str, devices: set[torch.device]) -> str:
 
 
 def print_kernels(
-    kernels: Sequence[Kernel], target: str, segment: str, symbols: dict[Any, str]
+    kernels: Sequence[Kernel],
+    target: str,
+    segment: str,
+    symbols: dict[Any, str],
+    *,
+    forced: bool = False,
 ) -> Printed:
-    """Prints kernels in the language of `target`."""
-    if not kernels:
-        return Printed("", {}, ())
-    if target == "triton":
-        return _triton(kernels, symbols)
-    return _cpp(kernels, segment, symbols)
+    """Prints kernels in the language of `target`.
+
+    Kernels on CPU tensors in a segment that works on a GPU are printed as C++, unless the
+    user asked for the target (`forced`).
+    """
+    if target == "triton" and not forced:
+        on_cpu = [k for k in kernels if k.outputs[0].device.type == "cpu"]
+        on_gpu = [k for k in kernels if k not in on_cpu]
+        return _both(_cpp(on_cpu, segment, symbols), _triton(on_gpu, symbols))
+    return _triton(kernels, symbols) if target == "triton" else _cpp(kernels, segment, symbols)
+
+
+def _both(first: Printed, second: Printed) -> Printed:
+    definitions = [p.definitions for p in (first, second) if p.definitions]
+    return Printed(
+        "\n\n\n".join(definitions),
+        {**first.calls, **second.calls},
+        (*first.imports, *second.imports),
+    )
 
 
 def arguments(kernel: Kernel, symbols: dict[Any, str]) -> str:
@@ -68,6 +86,8 @@ def arguments(kernel: Kernel, symbols: dict[Any, str]) -> str:
 def _cpp(kernels: Sequence[Kernel], segment: str, symbols: dict[Any, str]) -> Printed:
     from .print_cpp import print_kernel
 
+    if not kernels:
+        return Printed("", {}, ())
     holder = f"{segment}_kernels"
     body = "\n\n".join(print_kernel(k, k.name).strip("\n") for k in kernels)
     text = f'{holder} = cpp_kernels(r"""\n{body}\n""")'
@@ -81,6 +101,8 @@ def _cpp(kernels: Sequence[Kernel], segment: str, symbols: dict[Any, str]) -> Pr
 def _triton(kernels: Sequence[Kernel], symbols: dict[Any, str]) -> Printed:
     from .print_triton import print_kernel
 
+    if not kernels:
+        return Printed("", {}, ())
     printed = {k.name: print_kernel(k, k.name) for k in kernels}
     imports: dict[str, None] = {}
     for p in printed.values():

@@ -140,7 +140,7 @@ def masked_fill(b: Builder, x: Definition, mask: Definition, value: Any) -> Defi
 
 def copy_of(b: Builder, x: Definition, **_: Any) -> Definition:
     """`clone`, `contiguous`, `_to_copy`: the same elements, perhaps in another dtype."""
-    if x.device != b.fake.device:
+    if x.device != b.fake.device and not x.placeless:
         raise NoLoopForm("copy between devices")
     return b.map(lambda read, index: cast(read(x, index), b.fake.dtype))
 
@@ -149,7 +149,11 @@ def copy_from(
     b: Builder, x: Definition, source: Any, non_blocking: bool = False
 ) -> Definition:
     """The functional `copy`: the elements of `source` in the place of `x`."""
-    if isinstance(source, Definition) and source.device != x.device:
+    if (
+        isinstance(source, Definition)
+        and source.device != x.device
+        and not source.placeless
+    ):
         raise NoLoopForm("copy between devices")
     return b.map(lambda read, index: _stored(source, read, index, b.fake.dtype))
 
