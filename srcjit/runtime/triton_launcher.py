@@ -54,8 +54,14 @@ class _LauncherWriter:
         self.args, self.compiled = args, compiled
         self.name = kernel.__name__
         self.tensors = [i for i, a in enumerate(args) if isinstance(a, torch.Tensor)]
+        places = {args[i].get_device() for i in self.tensors} or {-1}
         self.home = args[self.tensors[0]].get_device() if self.tensors else -1
-        if self.home < 0:
+        # NOTE: raw addresses are passed; nothing below would notice one of the CPU.
+        if len(places) > 1 and -1 not in places:
+            raise TypeError(
+                f"arguments of the Triton kernel {self.name} are on several GPUs"
+            )
+        if -1 in places:
             raise TypeError(
                 f"the Triton kernel {self.name} needs CUDA tensors; to run it on the CPU, "
                 "set TRITON_INTERPRET=1 before triton is imported"

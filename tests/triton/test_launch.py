@@ -88,6 +88,13 @@ def test_alignment_and_numbers_vary(add: Any, aligned_first: bool) -> None:
 
 
 @pytest.mark.cuda
+def test_cpu_tensor_beside_cuda_tensors_is_refused(add: Any) -> None:
+    x = torch.ones(16, device="cuda")
+    with pytest.raises(TypeError, match="needs CUDA tensors"):
+        launch(add, 1, x, x.cpu(), 16, 1.0, BLOCK=16)
+
+
+@pytest.mark.cuda
 def test_nothing_runs_for_an_empty_grid(add: Any) -> None:
     x = torch.ones(16, device="cuda")
     y = torch.zeros(16, device="cuda")
