@@ -32,6 +32,7 @@ from . import (
     module_calls,
     module_trees,
     registry,
+    special_methods,
     tensors,
 )
 from .breaks import Break, unknown_operand
@@ -43,8 +44,11 @@ from .values import (
     DictValue,
     FunctionValue,
     InstanceValue,
+    IteratorValue,
     Known,
+    ListValue,
     MethodValue,
+    ModuleSlice,
     PartialValue,
     Scalar,
     SuperValue,
@@ -143,8 +147,12 @@ def resolve(
                 {**function.kwargs, **kwargs},
             )
         case InstanceValue():
-            method = attributes.load(ev, function, "__call__")
+            method = special_methods.special(ev, function, "__call__")
+            if method is None:
+                raise Break("SJ030", "raises TypeError: the object is not callable")
             return resolve(ev, method, args, kwargs)
+        case ModuleSlice():
+            return module_calls.call_slice(ev, function, args, kwargs)
         case Unknown():
             raise Break("SJ011", "the called value is not known", needs_unknown=True)
         case Known():
@@ -185,11 +193,15 @@ def _known(
         receiver = ev.look(args[0])
         if isinstance(receiver, TensorValue) and hasattr(torch.Tensor, obj.__name__):
             return tensors.call_method(ev, receiver, obj.__name__, args[1:], kwargs)
-        if not isinstance(receiver, (Known, Unknown)):
+        constant_receiver = isinstance(receiver, Known) and is_constant(receiver.obj)
+        if constant_receiver or not isinstance(receiver, (Known, Unknown)):
             return containers.call_method(ev, receiver, obj.__name__, args[1:], kwargs)
     if isinstance(obj, BuiltinFunctionType):
         return _builtin(ev, function, args, kwargs)
-    if _defines_call(obj):
+    method = special_methods.special(ev, function, "__call__")
+    if method is not None:
+        return resolve(ev, method, args, kwargs)
+    if function.source is None and _defines_call(obj):
         method = attributes.load(ev, function, "__call__")
         if isinstance(method, MethodValue):
             return resolve(ev, method, args, kwargs)
@@ -327,10 +339,8 @@ def fold_call(
             raise Break("SJ103", f"`{name}` reads the value of a tensor", harmless=True)
         if isinstance(value, Scalar):
             raise Break("SJ020", f"`{name}` of a run-time number", harmless=True)
-    known = [ev.known(value, f"`{name}`") for value in args]
-    named = {key: ev.known(value, f"`{name}`") for key, value in kwargs.items()}
-    if not all(is_constant(obj) for obj in [*known, *named.values()]):
-        raise Break("SJ010", f"`{name}` of an object that is not a constant")
+    known = [_plain(ev, value, name) for value in args]
+    named = {key: _plain(ev, value, name) for key, value in kwargs.items()}
     try:
         result = function(*known, **named)
     except Exception as error:
@@ -338,9 +348,26 @@ def fold_call(
     return from_constant(result)
 
 
+def _plain(ev: Evaluator, value: Value, name: str) -> Any:
+    """The real object for an argument that a pure function only reads."""
+    value = ev.look(value)
+    if isinstance(value, ListValue):
+        return [_plain(ev, item, name) for item in ev.list_items(value)]
+    if isinstance(value, TupleValue) and value.cls is tuple:
+        return tuple(_plain(ev, item, name) for item in value.items)
+    if isinstance(value, DictValue) and value.cls is dict:
+        return {key: _plain(ev, item, name) for key, item in ev.dict_items(value).items()}
+    if isinstance(value, IteratorValue):
+        return [_plain(ev, item, name) for item in ev.iterate(value)]
+    obj = ev.known(value, f"`{name}`")
+    if not is_constant(obj):
+        raise Break("SJ010", f"`{name}` of an object that is not a constant")
+    return obj
+
+
 def from_constant(result: Any) -> Value:
     """Returns the value for a new object that a pure function made of constants."""
-    from .values import ListValue, SetValue
+    from .values import SetValue
 
     if is_constant(result):
         return constant(result)

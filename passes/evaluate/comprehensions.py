@@ -9,8 +9,8 @@ import libcst as cst
 
 from ..scopes import writes
 from . import expressions, loops, targets
-from .breaks import Break
 from .frames import Frame
+from .lazy import lazy_iterator
 from .truth import truth
 from .values import DictValue, IteratorValue, ListValue, SetValue, Value
 
@@ -103,22 +103,36 @@ def dict_comprehension(ev: Evaluator, frame: Frame, node: cst.DictComp) -> Value
 
 
 def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) -> Value:
-    """`(f(x) for x in xs)`, evaluated whole.
-
-    NOTE: a consumer such as `any` may stop early, so this is exact only if evaluating the
-    elements changes nothing; otherwise it breaks.
-    """
+    """`(f(x) for x in xs)`: the first iterable is evaluated now, the rest item by item."""
     inner = _scope(frame, node)
-    items: list[Value] = []
-    effects, mutates = len(ev.effects), ev.builder.mutates
-    _run(
-        ev,
-        frame,
-        inner,
-        node.for_in,
-        True,
-        lambda: items.append(expressions.evaluate(ev, inner, node.elt)),
-    )
-    if len(ev.effects) != effects or ev.builder.mutates != mutates:
-        raise Break("SJ040", "a generator expression with side effects")
-    return IteratorValue(items, generator=True)
+    clauses: list[cst.CompFor] = []
+    clause: cst.CompFor | None = node.for_in
+    while clause is not None:
+        clauses.append(clause)
+        clause = clause.inner_for_in
+    first = loops.iterator_over(ev, expressions.evaluate(ev, frame, clauses[0].iter))
+    running: dict[int, IteratorValue] = {0: first}
+
+    def accepted(clause: cst.CompFor) -> bool:
+        return all(truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs)
+
+    def pull() -> Value | None:
+        level = max(running) if running else -1
+        while level >= 0:
+            clause = clauses[level]
+            item = ev.next_item(running[level])
+            if item is None:
+                ev.journal.delete_item(running, level)
+                level -= 1
+                continue
+            targets.assign(ev, inner, clause.target, item)
+            if not accepted(clause):
+                continue
+            if level == len(clauses) - 1:
+                return expressions.evaluate(ev, inner, node.elt)
+            level += 1
+            iterable = expressions.evaluate(ev, inner, clauses[level].iter)
+            ev.journal.set_item(running, level, loops.iterator_over(ev, iterable))
+        return None
+
+    return lazy_iterator(ev, pull, [first], generator=True)

@@ -11,7 +11,7 @@ import torch
 
 from . import operators
 from .breaks import Break
-from .iterators import iterate
+from .iterators import iterate, iterate_in_any_order
 from .registry import HANDLERS, Handler, evaluates
 from .truth import truth
 from .values import (
@@ -165,6 +165,14 @@ def _rounded(ev: Evaluator, function: Any, value: Value, rest: list[Value]) -> V
     return fold_call(ev, function, [value, *rest], {})
 
 
+@evaluates(builtins.hash)
+def _hash(ev: Evaluator, value: Value, /) -> Value:
+    value = ev.look(value)
+    if isinstance(value, Known) and type(value.obj) in (int, float, bool):
+        return constant(hash(ev.use(value)))
+    raise Break("SJ010", "`hash` of an object", harmless=True, result=int)
+
+
 # ── text ────────────────────────────────────────────────────────────────────────────
 
 
@@ -193,6 +201,7 @@ def text_of(ev: Evaluator, value: Value, function: Any) -> str:
             ]
             return f"{{{', '.join(items)}}}"
         case SetValue():
+            iterate(ev, value)  # breaks where the order is not certain
             return str(function(value.cls(value.items)))
         case InstanceValue():
             for name in ("__str__", "__repr__") if function is str else ("__repr__",):
@@ -293,8 +302,10 @@ def _set_class(cls: type) -> Handler:
 
         if len(args) > 1 or kwargs:
             raise Break("SJ030", "raises TypeError: too many arguments for a set")
-        items = iterate(ev, args[0]) if args else []
-        return SetValue(dict.fromkeys(key_of(ev, item) for item in items), cls)
+        items = iterate_in_any_order(ev, args[0]) if args else []
+        plain = not args or not isinstance(ev.look(args[0]), (SetValue, DictValue))
+        keys = dict.fromkeys(key_of(ev, item) for item in items)
+        return SetValue(keys, cls, plain=plain)
 
     return make
 

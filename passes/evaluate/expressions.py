@@ -101,47 +101,62 @@ def _concatenated(ev: Evaluator, frame: Frame, node: cst.ConcatenatedString) -> 
 
 def _formatted(ev: Evaluator, frame: Frame, node: cst.FormattedString) -> Value:
     """An f-string: folded when all parts are known constants."""
-    raw = "r" in node.prefix.lower()
+    return constant(_joined(ev, frame, node.parts, node.prefix, node.quote))
+
+
+def _joined(ev: Evaluator, frame: Frame, nodes: Any, prefix: str, quote: str) -> str:
     parts: list[str] = []
-    for part in node.parts:
+    for part in nodes:
         if isinstance(part, cst.FormattedStringText):
-            text = part.value.replace("{{", "{").replace("}}", "}")
-            parts.append(text if raw else _unescape(text))
+            parts.append(_unescape(part.value, prefix, quote))
             continue
         if part.equal is not None:
-            parts.append(cst.Module([]).code_for_node(part.expression))
-            parts.append(cst.Module([]).code_for_node(part.equal))
+            parts.append(_source_text(part))
         value = evaluate(ev, frame, part.expression)
         spec = ""
         if part.format_spec is not None:
-            whole = cst.FormattedString(part.format_spec)
-            spec = ev.known(_formatted(ev, frame, whole), "a format")
+            spec = _joined(ev, frame, part.format_spec, prefix, quote)
         conversion = part.conversion
         if part.equal is not None and conversion is None and part.format_spec is None:
             conversion = "r"
         parts.append(_format(ev, value, conversion, spec))
-    return constant("".join(parts))
+    return "".join(parts)
+
+
+def _source_text(part: cst.FormattedStringExpression) -> str:
+    """What `{expression = }` shows: the text between the brace and the value."""
+    module = cst.Module([])
+    assert part.equal is not None
+    return "".join(
+        module.code_for_node(node)
+        for node in (part.whitespace_before_expression, part.expression, part.equal)
+    )
 
 
 def _format(ev: Evaluator, value: Value, conversion: str | None, spec: str) -> str:
-    obj = ev.known(value, "an f-string")
-    if not is_constant(obj):
-        raise Break(
-            "SJ012", f"an f-string formats a `{type(obj).__name__}`", harmless=True
-        )
+    from .conversions import text_of
+
+    value = ev.look(value)
+    if isinstance(value, Known) and is_constant(value.obj) and conversion is None:
+        obj = ev.use(value)
+    else:
+        if conversion is None and spec:
+            raise Break("SJ012", "an f-string formats an object", harmless=True)
+        obj = text_of(ev, value, str if conversion in (None, "s") else repr)
+        if conversion == "a":
+            obj = obj.encode("ascii", "backslashreplace").decode("ascii")
     try:
-        if conversion is not None:
-            obj = {"r": repr, "s": str, "a": ascii}[conversion](obj)
         return format(obj, spec)
     except (ValueError, TypeError) as error:
-        raise Break(
-            "SJ030", f"an f-string raises {type(error).__name__}: {error}"
-        ) from error
+        raise Break("SJ030", f"an f-string raises {type(error).__name__}: {error}") from error
 
 
-def _unescape(text: str) -> str:
-    quoted = '"""' + text.replace('"', '\\"') + '"""'
-    return str(ast.literal_eval(quoted.replace('\\\\"', '\\\\\\"')))
+def _unescape(text: str, prefix: str, quote: str) -> str:
+    """Text between the fields: doubled braces, then escapes as in any string."""
+    text = text.replace("{{", "{").replace("}}", "}")
+    if "r" in prefix.lower() or "\\" not in text:
+        return text
+    return str(ast.literal_eval(f"{quote}{text}{quote}"))
 
 
 def elements(ev: Evaluator, frame: Frame, nodes: Any) -> list[Value]:

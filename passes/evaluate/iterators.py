@@ -19,6 +19,7 @@ from .values import (
     IteratorValue,
     Known,
     ListValue,
+    SetValue,
     TupleValue,
     Value,
     ViewValue,
@@ -39,6 +40,14 @@ def iterator(ev: Evaluator, value: Value) -> IteratorValue:
 def iterate(ev: Evaluator, value: Value) -> list[Value]:
     """Returns `list(value)`, item by item."""
     return list(ev.iterate(iterator(ev, value)))
+
+
+def iterate_in_any_order(ev: Evaluator, value: Value) -> list[Value]:
+    """Like `iterate`, for consumers to which the order of a set does not matter."""
+    value = ev.look(value)
+    if isinstance(value, SetValue):
+        return [constant(key) for key in value.items]
+    return iterate(ev, value)
 
 
 def call(ev: Evaluator, function: Value, *args: Value) -> Value:
@@ -205,25 +214,37 @@ def _sorted(
     key: Value | None = None,
     reverse: Value | None = None,
 ) -> Value:
-    return ListValue(sorted_items(ev, iterate(ev, iterable), key, reverse))
+    plain = key is None or _is_none(key)
+    items = iterate_in_any_order(ev, iterable) if plain else iterate(ev, iterable)
+    return ListValue(sorted_items(ev, items, key, reverse))
 
 
 @evaluates(builtins.sum)
 def _sum(ev: Evaluator, iterable: Value, /, start: Value | None = None) -> Value:
     total = start if start is not None else constant(0)
-    for item in ev.iterate(iterator(ev, iterable)):
+    whole = isinstance(ev.look(iterable), SetValue) and all(
+        type(key) is int for key in ev.look(iterable).items  # type: ignore[attr-defined]
+    )
+    items = _any_order(ev, iterable) if whole else ev.iterate(iterator(ev, iterable))
+    for item in items:
         total = operators.apply(ev, "add", operator.add, total, item)
     return total
 
 
 @evaluates(builtins.any)
 def _any(ev: Evaluator, iterable: Value, /) -> Value:
-    return constant(any(truth(ev, item) for item in ev.iterate(iterator(ev, iterable))))
+    return constant(any(truth(ev, item) for item in _any_order(ev, iterable)))
 
 
 @evaluates(builtins.all)
 def _all(ev: Evaluator, iterable: Value, /) -> Value:
-    return constant(all(truth(ev, item) for item in ev.iterate(iterator(ev, iterable))))
+    return constant(all(truth(ev, item) for item in _any_order(ev, iterable)))
+
+
+def _any_order(ev: Evaluator, value: Value) -> Iterator[Value]:
+    if isinstance(ev.look(value), SetValue):
+        return iter(iterate_in_any_order(ev, value))
+    return ev.iterate(iterator(ev, value))
 
 
 def _extreme(
@@ -233,7 +254,7 @@ def _extreme(
     key: Value | None,
     default: Value | None,
 ) -> Value:
-    items = iterate(ev, args[0]) if len(args) == 1 else list(args)
+    items = iterate_in_any_order(ev, args[0]) if len(args) == 1 else list(args)
     if not items:
         if default is not None and len(args) == 1:
             return default

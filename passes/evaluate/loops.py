@@ -8,6 +8,7 @@ A loop that cannot be unrolled breaks; the splitter leaves it native and outline
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -15,20 +16,26 @@ import torch
 
 from .breaks import Break, unknown_operand
 from .frames import Block, Frame
+from .lazy import LazyItems, lazy_iterator
 from .modules import module_children
+from .sources import Attribute
+from .special_methods import call_special, special
 from .suites import body_of
 from .truth import truth
 from .values import (
     DictValue,
+    InstanceValue,
     IteratorValue,
     Known,
     ListValue,
+    ModuleSlice,
     Scalar,
     SetValue,
     TensorValue,
     TupleValue,
     Unknown,
     Value,
+    ViewValue,
     constant,
     is_constant,
 )
@@ -53,9 +60,16 @@ def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
         case TupleValue():
             return IteratorValue(list(value.items))
         case DictValue():
-            return IteratorValue([constant(key) for key in value.items])
+            return _over_dict(ev, value, ViewValue(value, "keys()"))
+        case ViewValue():
+            assert isinstance(value.receiver, DictValue)
+            return _over_dict(ev, value.receiver, value)
+        case InstanceValue():
+            return _over_instance(ev, value)
         case SetValue():
-            return IteratorValue([constant(key) for key in value.items])
+            return _over_set(value)
+        case ModuleSlice():
+            return IteratorValue(list(value.items))
         case TensorValue():
             return _over_tensor(ev, value)
         case Known():
@@ -65,6 +79,61 @@ def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
         case Scalar():
             raise Break("SJ030", "raises TypeError: a number is not iterable")
     raise Break("SJ041", f"loop over a {type(value).__name__}")
+
+
+def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValue:
+    """Iteration over a dict or view; a dict that changes size meanwhile makes Python raise."""
+    from .containers import view_items
+
+    items = view_items(ev, view)
+    keys = list(owner.items)
+
+    def pull() -> Value | None:
+        index = list.__len__(made.items)  # type: ignore[arg-type]
+        if len(owner.items) != len(keys):
+            raise Break("SJ030", "raises RuntimeError: dictionary changed size during iteration")
+        if list(owner.items) != keys:
+            raise Break("SJ020", "a dict changes its keys while it is iterated over")
+        if index >= len(keys):
+            return None
+        if view.kind == "keys":
+            return items[index]
+        value = owner.items[keys[index]]
+        return value if view.kind == "values" else TupleValue([constant(keys[index]), value])
+
+    made = lazy_iterator(ev, pull)
+    return made
+
+
+_FIXED_HASH = (int, float, bool)
+"""Types whose hash is the same in every process, which fixes the order of a set."""
+
+
+def _over_set(value: SetValue) -> IteratorValue:
+    keys = list(value.items)
+    if len(keys) > 1:
+        if not value.plain or any(type(key) not in _FIXED_HASH for key in keys):
+            raise Break("SJ041", "the order of a set is not known")
+        made: set[object] = set()
+        for key in keys:
+            made.add(key)
+        keys = list(made)
+    return IteratorValue([constant(key) for key in keys])
+
+
+def _over_instance(ev: Evaluator, value: InstanceValue | Known) -> IteratorValue:
+    """`iter` of a user's object: by `__iter__`, or by `__getitem__` from 0 on."""
+    made = call_special(ev, value, "__iter__")
+    if made is not None:
+        return _as_iterator(ev, made)
+    raise Break("SJ041", "loop over an instance")
+
+
+def _as_iterator(ev: Evaluator, made: Value) -> IteratorValue:
+    made = ev.look(made)
+    if isinstance(made, IteratorValue):
+        return made
+    raise Break("SJ041", "`__iter__` gives an object whose `__next__` raises StopIteration")
 
 
 def _over_tensor(ev: Evaluator, value: TensorValue) -> IteratorValue:
@@ -88,6 +157,13 @@ def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
             return IteratorValue(modules)
     if type(obj) is dict and value.source is None:
         return IteratorValue([constant(key) for key in obj])
+    if isinstance(obj, type) and issubclass(obj, enum.Enum):
+        members = [ev.wrap(m, Attribute(value.source, m.name)) for m in obj] if value.source else None
+        if members is not None:
+            ev.use(value)
+            return IteratorValue(members)
+    if special(ev, value, "__iter__") is not None:
+        return _over_instance(ev, value)
     raise Break("SJ041", f"loop over a `{type(obj).__name__}`")
 
 
@@ -104,7 +180,7 @@ def for_statement(
     if node.asynchronous is not None:
         raise Break("SJ040", "`async for`")
     iterator = iterator_over(ev, evaluate(ev, frame, node.iter))
-    if isinstance(iterator.items, list):
+    if isinstance(iterator.items, list) and not isinstance(iterator.items, LazyItems):
         left = len(iterator.items) - iterator.position
         if left > UNROLL_LIMIT:
             raise Break("SJ042", f"a loop of {left} iterations is too long to unroll")

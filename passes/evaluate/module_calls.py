@@ -13,10 +13,9 @@ import torch
 from . import attributes
 from .breaks import Break
 from .frames import Frame
-from .frozen import is_frozen
 from .iterators import call
 from .sources import Attribute, Bound, Item, Source
-from .values import DictValue, Known, TupleValue, Value, constant
+from .values import DictValue, Known, ModuleSlice, TupleValue, Value
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -79,6 +78,21 @@ def has_global_hooks() -> bool:
 
 def _backward_global() -> bool:
     return bool(_state._global_backward_hooks or _state._global_backward_pre_hooks)
+
+
+def call_slice(
+    ev: Evaluator, modules: ModuleSlice, args: list[Value], kwargs: dict[str, Value]
+) -> Value:
+    """`layers[1:](x)` of a `Sequential`: the modules one after the other."""
+    if modules.cls.forward is not torch.nn.Sequential.forward or len(args) != 1 or kwargs:
+        raise Break("SJ010", f"a slice of a `{modules.cls.__name__}` is called")
+    if has_global_hooks():
+        raise Break("SJ010", "hooks for all modules are registered")
+    ev.guards.add(f"not {ev.guards.bind(has_global_hooks, 'has_global_hooks')}()")
+    result = args[0]
+    for module in modules.items:
+        result = call(ev, module, result)
+    return result
 
 
 class _Hook:
@@ -192,4 +206,4 @@ def _single(value: Value) -> Value:
     return value
 
 
-__all__ = ["call_module", "constant", "has_global_hooks", "is_frozen"]
+__all__ = ["call_module", "call_slice", "has_global_hooks"]

@@ -41,6 +41,7 @@ def module_keys(ev: Evaluator, value: Known) -> tuple[str, ...]:
     """Names of the children of a container module, guarded."""
     assert value.source is not None
     ev.guards.type_of(value.source, value.obj)
-    keys = tuple(value.obj._modules if hasattr(value.obj, "_modules") else ())
-    ev.guards.add(f"tuple({value.source.guard}._modules) == {keys!r}")
+    table = "_keys" if isinstance(value.obj, torch.nn.ParameterDict) else "_modules"
+    keys = tuple(getattr(value.obj, table))
+    ev.guards.add(f"tuple({value.source.guard}.{table}) == {keys!r}")
     return keys

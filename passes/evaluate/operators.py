@@ -11,10 +11,13 @@ import torch
 
 from . import user_operators
 from .breaks import Break, unknown_operand
+from .special_methods import call_special, special
 from .truth import truth
 from .values import (
     DictValue,
     FunctionValue,
+    InstanceValue,
+    IteratorValue,
     Known,
     ListValue,
     Scalar,
@@ -23,6 +26,7 @@ from .values import (
     TupleValue,
     Unknown,
     Value,
+    ViewValue,
     constant,
     is_constant,
     python_type,
@@ -113,9 +117,10 @@ def apply(
     if name == "mul" and (isinstance(right, (ListValue, TupleValue))):
         return _repeat(ev, right, left)
     if name == "or" and isinstance(left, DictValue) and isinstance(right, DictValue):
-        return DictValue({**ev.dict_items(left), **ev.dict_items(right)})
-    if isinstance(left, SetValue) and isinstance(right, SetValue):
-        return _set_operator(name, function, left, right)
+        merged = {**ev.dict_items(left), **ev.dict_items(right)}
+        return DictValue(merged, cls=left.cls if left.cls is not dict else right.cls)
+    if isinstance(left, (SetValue, ViewValue)) and isinstance(right, (SetValue, ViewValue)):
+        return _set_operator(name, function, _as_set(ev, left), _as_set(ev, right))
     if name == "mod" and isinstance(left, Known) and isinstance(left.obj, str):
         return constant(ev.use(left) % ev.known(right, "`%` formatting"))
     return fold(ev, function, left, right)
@@ -183,13 +188,22 @@ def _repeat(ev: Evaluator, sequence: Value, count: Value) -> Value:
     return TupleValue(sequence.items * times)
 
 
+def _as_set(ev: Evaluator, value: Value) -> SetValue:
+    from .containers import view_set
+
+    if isinstance(value, ViewValue):
+        return view_set(ev, value)
+    assert isinstance(value, SetValue)
+    return value
+
+
 def _set_operator(
     name: str, function: Callable[..., Any], left: SetValue, right: SetValue
 ) -> Value:
     if name not in ("and", "or", "sub", "xor"):
         raise Break("SJ030", f"`{name}` of two sets")
     result = function(left.cls(left.items), right.cls(right.items))
-    return SetValue(dict.fromkeys(result), left.cls)
+    return SetValue(dict.fromkeys(result), left.cls, plain=False)
 
 
 def _scalar(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
@@ -254,11 +268,6 @@ def in_place(ev: Evaluator, node_type: type, left: Value, right: Value) -> Value
         return ev.builder.call(
             "call_function", in_place_function, [left, right], {}, name
         )
-    if isinstance(left, ListValue) and name == "add":
-        from .containers import list_extend
-
-        list_extend(ev, left, right)
-        return left
     if isinstance(left, (ListValue, DictValue, SetValue)):
         from .containers import in_place as change
 
@@ -339,7 +348,31 @@ def compare_values(
     if name in ("eq", "ne"):
         same = _equal(ev, left, right)
         return constant(same if name == "eq" else not same)
+    if isinstance(left, (SetValue, ViewValue)) and isinstance(right, (SetValue, ViewValue)):
+        sets = [set(_as_set(ev, v).items) for v in (left, right)]
+        return constant(function(*sets))
+    sequences = (TupleValue, ListValue)
+    if isinstance(left, sequences) and type(left) is type(right):
+        return _order(ev, name, function, symbol, left, right)
     return fold(ev, function, left, right)
+
+
+def _order(
+    ev: Evaluator,
+    name: str,
+    function: Callable[..., Any],
+    symbol: str,
+    left: ListValue | TupleValue,
+    right: Value,
+) -> Value:
+    """Lexicographic order: the first pair of items that differ decides."""
+    assert isinstance(right, (ListValue, TupleValue))
+    a = ev.list_items(left) if isinstance(left, ListValue) else left.items
+    b = ev.list_items(right) if isinstance(right, ListValue) else right.items
+    for x, y in zip(a, b):
+        if not _same_item(ev, x, y):
+            return compare_values(ev, name, function, symbol, ev.look(x), ev.look(y))
+    return constant(function(len(a), len(b)))
 
 
 def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
@@ -359,11 +392,13 @@ def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
         return all(_same_item(ev, x, y) for x, y in zip(a, b))
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         a_items, b_items = ev.dict_items(left), ev.dict_items(right)
+        if left.cls is not dict and right.cls is not dict and list(a_items) != list(b_items):
+            return False  # ordered dicts compare their order too
         return a_items.keys() == b_items.keys() and all(
             _same_item(ev, a_items[k], b_items[k]) for k in a_items
         )
-    if isinstance(left, SetValue) and isinstance(right, SetValue):
-        return left.items.keys() == right.items.keys()
+    if isinstance(left, (SetValue, ViewValue)) and isinstance(right, (SetValue, ViewValue)):
+        return set(_as_set(ev, left).items) == set(_as_set(ev, right).items)
     if isinstance(left, (TensorValue, Scalar)) or isinstance(
         right, (TensorValue, Scalar)
     ):
@@ -408,6 +443,10 @@ def _identity_equality(obj: Any) -> bool:
 
 def _same_item(ev: Evaluator, left: Value, right: Value) -> bool:
     left, right = ev.look(left), ev.look(right)
+    if isinstance(left, Known) and isinstance(right, Known):
+        a, b = left.obj, right.obj
+        if type(a) is type(b) is float and a != a and b != b:
+            raise Break("SJ020", "containers compare NaN by identity", harmless=True)
     return left is right or _equal(ev, left, right)
 
 
@@ -461,7 +500,20 @@ def contains(ev: Evaluator, item: Value, container: Value) -> bool:
     match container:
         case DictValue() | SetValue():
             key = ev.known(item, "`in`")
-            return key in container.items
+            try:
+                return key in container.items
+            except TypeError as error:
+                raise Break("SJ030", f"raises TypeError: {error}") from error
+        case ViewValue() if container.kind == "keys":
+            return contains(ev, item, container.receiver)
+        case ViewValue():
+            from .containers import view_items
+
+            return any(_same_item(ev, v, item) for v in view_items(ev, container))
+        case IteratorValue():
+            return any(_same_item(ev, v, item) for v in ev.iterate(container))
+        case Known() | InstanceValue() if special(ev, container, "__contains__") is not None:
+            return truth(ev, call_special(ev, container, "__contains__", item))  # type: ignore[arg-type]
         case ListValue():
             return any(_same_item(ev, v, item) for v in ev.list_items(container))
         case TupleValue():
@@ -470,7 +522,9 @@ def contains(ev: Evaluator, item: Value, container: Value) -> bool:
             return bool(fold(ev, lambda a, b: a in b, item, container).obj)  # type: ignore[attr-defined]
         case Known() if isinstance(container.obj, (dict, set, frozenset)):
             return _contains_known(ev, item, container)
-        case Known() if isinstance(container.obj, torch.nn.ModuleDict):
+        case Known() if isinstance(
+            container.obj, (torch.nn.ModuleDict, torch.nn.ParameterDict)
+        ):
             from .modules import module_keys
 
             return ev.known(item, "`in`") in module_keys(ev, container)

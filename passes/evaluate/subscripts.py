@@ -16,6 +16,7 @@ from .values import (
     InstanceValue,
     Known,
     ListValue,
+    ModuleSlice,
     Scalar,
     SliceValue,
     TensorValue,
@@ -50,14 +51,16 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
             if key not in items:
                 raise Break("SJ030", f"raises KeyError: {key!r}")
             return items[key]
-        case Known():
-            return _known_item(ev, base, index)
-        case InstanceValue():
+        case ModuleSlice():
+            return _module_slice_item(ev, base, index)
+        case Known() | InstanceValue():
             from .special_methods import call_special
 
             result = call_special(ev, base, "__getitem__", index)
             if result is not None:
                 return result
+            if isinstance(base, Known):
+                return _known_item(ev, base, index)
     raise Break("SJ020", f"a subscript of a {type(base).__name__}")
 
 
@@ -138,7 +141,7 @@ def _module_item(ev: Evaluator, base: Known, index: Value) -> Value:
     assert base.source is not None
     keys = module_keys(ev, base)
     if isinstance(index, SliceValue):
-        raise Break("SJ020", "a slice of a container module")
+        return _module_slice(ev, base, index)
     where = ev.known(index, "an index")
     try:
         key = keys[operator.index(where)]
@@ -147,6 +150,31 @@ def _module_item(ev: Evaluator, base: Known, index: Value) -> Value:
     return ev.wrap(
         base.obj._modules[key], Item(Attribute(base.source, "_modules"), key)
     )
+
+
+def _module_slice(ev: Evaluator, base: Known, index: SliceValue) -> Value:
+    cls = type(base.obj)
+    owner = next(c for c in _MODULE_LISTS if c.__getitem__ is cls.__getitem__)
+    if cls.__init__ is not owner.__init__ or cls.__new__ is not owner.__new__:
+        raise Break("SJ020", f"a slice of a `{cls.__name__}`")
+    assert base.source is not None
+    where = slice_of(ev, index)
+    children = [
+        ev.wrap(base.obj._modules[key], Item(Attribute(base.source, "_modules"), key))
+        for key in module_keys(ev, base)[where]
+    ]
+    return ModuleSlice(children, cls, Item(base.source, where))
+
+
+def _module_slice_item(ev: Evaluator, base: ModuleSlice, index: Value) -> Value:
+    if isinstance(index, SliceValue):
+        where = slice_of(ev, index)
+        return ModuleSlice(base.items[where], base.cls, Item(base.source, where))
+    position = ev.known(index, "an index")
+    try:
+        return base.items[operator.index(position)]
+    except (IndexError, TypeError) as error:
+        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
 
 
 def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
@@ -169,6 +197,11 @@ def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
             )
             ev.dict_items(base)
             ev.journal.set_item(base.items, key, value)
+        case Known() | InstanceValue():
+            from .special_methods import call_special
+
+            if call_special(ev, base, "__setitem__", index, value) is None:
+                raise Break("SJ021", "an item store that cannot be tracked")
         case _:
             raise Break("SJ021", "an item store that cannot be tracked")
 
@@ -180,7 +213,15 @@ def _tensor_store(ev: Evaluator, base: TensorValue, index: Value, value: Value) 
 def _list_store(ev: Evaluator, base: ListValue, index: Value, value: Value) -> None:
     items = list(ev.list_items(base))
     if isinstance(index, SliceValue):
-        raise Break("SJ021", "a slice store into a list")
+        from .containers import replace_items
+        from .iterators import iterate
+
+        try:
+            items[slice_of(ev, index)] = iterate(ev, value)
+        except (ValueError, TypeError) as error:
+            raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        replace_items(ev, base, items)
+        return
     where = ev.known(index, "an index")
     try:
         items[operator.index(where)] = value
@@ -220,7 +261,7 @@ def delete(ev: Evaluator, base: Value, index: Value) -> None:
         key = _key(ev, index)
         if key not in base.items:
             raise Break("SJ030", f"raises KeyError: {key!r}")
-        effect_if_outside(ev, base, lambda r, b: r.emit(f"del {b}[{key!r}]"))
+        effect_if_outside(ev, base, lambda r, b: r.emit(f"del {b}[{r.reify(constant(key))}]"))
         ev.journal.delete_item(base.items, key)
         return
     if isinstance(base, ListValue) and not isinstance(index, SliceValue):
@@ -234,6 +275,19 @@ def delete(ev: Evaluator, base: Value, index: Value) -> None:
         assert base.items is not None
         ev.journal.replace_list(base.items, items)
         return
+    if isinstance(base, ListValue):
+        from .containers import replace_items
+
+        assert isinstance(index, SliceValue)
+        items = list(ev.list_items(base))
+        del items[slice_of(ev, index)]
+        replace_items(ev, base, items)
+        return
+    if isinstance(base, (Known, InstanceValue)):
+        from .special_methods import call_special
+
+        if call_special(ev, base, "__delitem__", index) is not None:
+            return
     raise Break("SJ021", "a `del` that cannot be tracked")
 
 

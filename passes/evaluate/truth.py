@@ -17,6 +17,7 @@ from .values import (
     Known,
     ListValue,
     MethodValue,
+    ModuleSlice,
     PartialValue,
     Scalar,
     SetValue,
@@ -59,7 +60,7 @@ def truth(ev: Evaluator, value: Value) -> bool:
             raise Break("SJ101", "branch on tensor data")
         case Scalar():
             raise Break("SJ101", "branch on a number that is only known at run time")
-        case ListValue() | DictValue() | SetValue() | TupleValue():
+        case ListValue() | DictValue() | SetValue() | TupleValue() | ModuleSlice():
             return size_of(ev, value) > 0
         case Unknown():
             raise unknown_operand("a condition tests")
@@ -137,7 +138,7 @@ def size_of(ev: Evaluator, value: Value) -> int:
     match value:
         case ListValue():
             return len(ev.list_items(value))
-        case TupleValue() | DictValue() | SetValue():
+        case TupleValue() | DictValue() | SetValue() | ModuleSlice():
             return len(value.items)
         case ViewValue():
             return size_of(ev, value.receiver)

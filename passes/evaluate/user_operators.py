@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .breaks import Break
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _REFLECTED = {"eq": "eq", "ne": "ne", "lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
 
+_PLAIN = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
+
 
 def is_user_object(value: Value) -> bool:
     """Whether operators may mean what a user's class says."""
@@ -31,8 +34,7 @@ def is_user_object(value: Value) -> bool:
         isinstance(value, Known)
         and value.source is not None
         and not is_constant(value.obj)
-        and not isinstance(value.obj, type)
-        and not callable(value.obj)
+        and not isinstance(value.obj, _PLAIN)
     )
 
 

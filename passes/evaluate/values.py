@@ -121,6 +121,18 @@ class SetValue(Value):
     cls: type = set
     name: str | None = None
     source: Source | None = None
+    plain: bool = True
+    """Whether it was made by adding `items` one by one, which fixes Python's order."""
+
+
+@dataclass(eq=False)
+class ModuleSlice(Value):
+    """`layers[1:]` of a `ModuleList` or `Sequential`: a new container of the same modules."""
+
+    items: list[Value]
+    cls: type
+    source: Source
+    name: str | None = None
 
 
 @dataclass(eq=False)
@@ -269,7 +281,14 @@ def python_type(value: Value) -> type | None:
     match value:
         case Known():
             return type(value.obj)
-        case TensorValue() | TupleValue() | DictValue() | SetValue() | InstanceValue():
+        case (
+            TensorValue()
+            | TupleValue()
+            | DictValue()
+            | SetValue()
+            | InstanceValue()
+            | ModuleSlice()
+        ):
             return value.cls
         case Scalar():
             return value.kind

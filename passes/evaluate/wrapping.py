@@ -43,7 +43,7 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     if type(obj) in _NUMBERS and source.guard in ev.dynamic:
         return _dynamic_number(ev, obj, source)
     if is_constant(obj) and type(obj) is not tuple:
-        return Known(obj, source)
+        return _constant(ev, obj, source)
     seen = ev.memo.get(id(obj))
     if seen is not None:
         value, first = seen
@@ -56,6 +56,17 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     value = _wrap_new(ev, obj, source)
     ev.journal.set_item(ev.memo, id(obj), (value, source))
     ev.keep_alive.append(obj)
+    return value
+
+
+def _constant(ev: Evaluator, obj: Any, source: Source) -> Value:
+    """A constant is one value for each path: it may have to be saved before a write."""
+    key = ("constant", source.guard)
+    seen = ev.memo.get(key)
+    if seen is not None and isinstance(seen[0], Known) and seen[0].obj is obj:
+        return seen[0]
+    value = Known(obj, source)
+    ev.journal.set_item(ev.memo, key, (value, source))
     return value
 
 
@@ -76,7 +87,7 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
     if kind in (set, frozenset) and all(is_constant(item) for item in obj):
         ev.guards.type_of(source, obj)
         ev.guards.add(f"{source.guard} == {ev.guards.bind(kind(obj), source.hint)}")
-        return SetValue(dict.fromkeys(obj), kind, source=source)
+        return SetValue(dict.fromkeys(obj), kind, source=source, plain=False)
     return Known(obj, source)
 
 
