@@ -147,12 +147,18 @@ def _merge(kernel: Kernel, level: str) -> Kernel:
         if _mergeable(kernel, above, below):
             joined = Axis(below.symbol, sympy.expand(above.size * below.size))
             axes = (*axes[:position], joined, *axes[position + 2 :])
-            gone = {above.symbol: ZERO}
-            kernel = map_indices(
-                replace(kernel, **{level: axes}), lambda e, gone=gone: e.xreplace(gone)
+            merged = (
+                replace(kernel, outer=axes)
+                if level == "outer"
+                else replace(kernel, inner=axes)
             )
+            kernel = map_indices(merged, _without(above.symbol))
         position -= 1
     return kernel
+
+
+def _without(axis: sympy.Symbol) -> Callable[[Expr], Expr]:
+    return lambda index: index.xreplace({axis: ZERO})
 
 
 def _mergeable(kernel: Kernel, above: Axis, below: Axis) -> bool:

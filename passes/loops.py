@@ -40,14 +40,14 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import sympy
 import torch
 
 from .primitives import PRIMITIVES
 
-Expr = sympy.Expr
+Expr: TypeAlias = sympy.Expr
 """An index or size: a sympy expression that stands for an integer."""
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
@@ -125,18 +125,22 @@ class Value:
         return text_of(self)
 
 
+V = TypeVar("V", bound=Value)
+
 _interned: weakref.WeakValueDictionary[tuple[Any, ...], Value] = (
     weakref.WeakValueDictionary()
 )
 
 
-def _intern(cls: type[Value], key: tuple[Any, ...], **attributes: Any) -> Any:
-    found = _interned.get((cls, *key))
+def _intern(cls: type[V], key: tuple[Any, ...], **attributes: Any) -> V:
+    full = (cls, *key)
+    found = _interned.get(full)
     if found is None:
         found = object.__new__(cls)
         for name, value in attributes.items():
             object.__setattr__(found, name, value)
-        _interned[(cls, *key)] = found
+        _interned[full] = found
+    assert isinstance(found, cls)
     return found
 
 
@@ -304,7 +308,7 @@ class Store:
     level: str = "inner"
 
 
-Statement = Reduce | Store
+Statement: TypeAlias = Reduce | Store
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ class _Lowering:
             return _number(node, fake)
         if node.target is operator.getitem:
             source, index = node.args
+            assert isinstance(source, fx.Node)
             return self.values[source][index]
         if not isinstance(node.target, torch._ops.OpOverload) or not _has_tensor(fake):
             return self._outside(node, fake)

@@ -44,7 +44,7 @@ n = sympy.Integer
 
 def same(first: Expr, second: Expr) -> bool:
     """True if two sizes are certainly equal."""
-    return first == second or sympy.expand(first - second) == 0
+    return bool(first == second or sympy.expand(first - second) == 0)
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ def _split(size: Expr, cuts: list[Expr]) -> list[Expr]:
 
 def _divides(divisor: Expr, number: Expr) -> bool:
     if divisor.is_Integer and number.is_Integer:
-        return divisor != 0 and number % divisor == 0
-    return sympy.cancel(number / divisor).as_numer_denom()[1] == ONE
+        return bool(divisor != 0 and number % divisor == 0)
+    return bool(sympy.cancel(number / divisor).as_numer_denom()[1] == ONE)
 
 
 __all__ = ["ZERO", "Frame", "Space", "same"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class Printed:
     """
 
     definitions: str
-    calls: dict[str, tuple[str, ...]]
+    calls: Mapping[str, tuple[str, ...]]
     imports: tuple[str, ...]
 
 
@@ -60,7 +60,11 @@ def print_kernels(
         on_cpu = [k for k in kernels if k.outputs[0].device.type == "cpu"]
         on_gpu = [k for k in kernels if k not in on_cpu]
         return _both(_cpp(on_cpu, segment, symbols), _triton(on_gpu, symbols))
-    return _triton(kernels, symbols) if target == "triton" else _cpp(kernels, segment, symbols)
+    return (
+        _triton(kernels, symbols)
+        if target == "triton"
+        else _cpp(kernels, segment, symbols)
+    )
 
 
 def _both(first: Printed, second: Printed) -> Printed:

@@ -30,7 +30,7 @@ from srcjit.origin import Origin
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
 
-@register_backend(name="srcjit")  # type: ignore[untyped-decorator]
+@register_backend(name="srcjit")
 def srcjit_backend(
     graph_module: fx.GraphModule,
     example_inputs: Sequence[Any],

@@ -95,7 +95,7 @@ class Builder:
 
     def view(
         self, source: Definition, index: Callable[[Index], Index], like: Any = None
-    ) -> Any:
+    ) -> Definition:
         """The elements of `source` under an index map, sharing its memory."""
         return self.map(lambda read, i: read(source, index(i)), like=like, kind=VIEW)
 

@@ -32,10 +32,8 @@ def _promoted(*arguments: Any) -> torch.dtype:
             facts.append(fake)
         else:
             raise NoLoopForm("comparison with a number that is only known at run time")
-    common = facts[0]
-    if len(facts) == 1:
-        return common.dtype
-    return torch.result_type(facts[0], facts[1])
+    promoted: torch.dtype = torch.result_type(facts[0], facts[-1])
+    return promoted
 
 
 def comparison(name: str) -> Callable[..., Definition]:

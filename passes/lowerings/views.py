@@ -157,24 +157,24 @@ def split(b: Builder, x: Definition, size: Any, dim: int = 0) -> tuple[Definitio
     at = position(dim, len(x.size))
     parts, first = [], ZERO
     for fake in b.fake:
-        offset = first
-        parts.append(
-            b.view(
-                x,
-                lambda i, offset=offset: (*i[:at], i[at] + offset, *i[at + 1 :]),
-                like=fake,
-            )
-        )
+        parts.append(b.view(x, _shifted(at, first), like=fake))
         first = first + as_expr(fake.size(at))
     return tuple(parts)
+
+
+def _shifted(dim: int, offset: Expr) -> Callable[[Index], Index]:
+    return lambda i: (*i[:dim], i[dim] + offset, *i[dim + 1 :])
 
 
 def unbind(b: Builder, x: Definition, dim: int = 0) -> tuple[Definition, ...]:
     at = position(dim, len(x.size))
     return tuple(
-        b.view(x, lambda i, n=n: (*i[:at], as_expr(n), *i[at:]), like=fake)
-        for n, fake in enumerate(b.fake)
+        b.view(x, _inserted(at, as_expr(n)), like=fake) for n, fake in enumerate(b.fake)
     )
+
+
+def _inserted(dim: int, place: Expr) -> Callable[[Index], Index]:
+    return lambda i: (*i[:dim], place, *i[dim:])
 
 
 def diagonal(
