@@ -105,12 +105,10 @@ def _say_once(message: str) -> None:
 def devices_of(functional: Functional) -> set[torch.device]:
     """Devices of all tensors of a segment."""
     found: set[torch.device] = set()
-    for graph in (
-        functional.forward,
-        functional.backward and functional.backward.graph,
-    ):
-        if graph is None:
-            continue
+    graphs = [functional.forward]
+    if functional.backward is not None:
+        graphs.append(functional.backward.graph)
+    for graph in filter(None, graphs):
         for node in graph.graph_module.graph.nodes:
             value = node.meta.get("val")
             for v in value if isinstance(value, tuple | list) else (value,):
