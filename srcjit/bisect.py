@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,14 +47,19 @@ Call = dict[str, Any]
 
 
 def compare_stages(request: Request) -> Iterator[tuple[str, bool]]:
-    """Runs the script at every stage; yields a line for each and whether it agrees.
+    """Runs the script at each stage until one differs; yields lines, and whether all agrees.
 
     Raises:
         UserError: Nothing was jitted, or the request is wrong.
         ScriptFailed: The script itself raises, with eager PyTorch.
     """
     compile_script(request.path)
-    expected = _run_stage(request, EAGER)
+    with _Runner(request) as runner:
+        yield from _compare(runner, request)
+
+
+def _compare(runner: _Runner, request: Request) -> Iterator[tuple[str, bool]]:
+    expected = runner.run(EAGER)
     if expected.get("error"):
         raise UserError(expected["error"])
     if expected.get("failed"):
@@ -67,20 +73,16 @@ def compare_stages(request: Request) -> Iterator[tuple[str, bool]]:
     more = " (and no more than that)" if count == MAX_CALLS else ""
     plural = "s" if count != 1 else ""
     yield f"eager       {count} call{plural} of jitted functions{more}", True
-    first = None
     for stage in STAGES:
-        actual = _run_stage(request, stage)
+        actual = runner.run(stage)
         found = _first_difference(expected, actual)
         faults = "".join(f"\n            {fault}" for fault in actual.get("faults", ()))
         if found:
-            first = first or stage
             yield f"{stage:<11} differs: {found}{faults}", False
-        else:
-            yield f"{stage:<11} agrees{faults}", True
-    if first is None:
-        yield "every stage agrees with eager PyTorch", True
-    else:
-        yield f"the first stage that differs is `{first}`", False
+            yield f"the first stage that differs is `{stage}`", False
+            return
+        yield f"{stage:<11} agrees{faults}", True
+    yield "every stage agrees with eager PyTorch", True
 
 
 def _first_difference(expected: dict[str, Any], actual: dict[str, Any]) -> str:
@@ -120,33 +122,57 @@ def _raised(call: Call) -> str:
     return f"raises {call['exception']}" if call["exception"] else "returns"
 
 
-# ── One run, seen from outside ──────────────────────────────────────────────────────
+# ── The runs, seen from outside ─────────────────────────────────────────────────────
 
 
-def _run_stage(request: Request, stage: str) -> dict[str, Any]:
-    """Runs the script at a stage in a new process and returns what it recorded."""
-    with tempfile.TemporaryDirectory(prefix="srcjit-bisect-") as directory:
-        output = Path(directory, "calls.pt")
+class _Runner:
+    """Runs the script at any stage in a process of its own.
+
+    A server process imports PyTorch once and forks for each run, before PyTorch has
+    started any thread; where there is no fork, each run is a new process.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+
+    def __enter__(self) -> _Runner:
+        self._folder = tempfile.TemporaryDirectory(prefix="srcjit-bisect-")
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "srcjit.bisect"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=_environment(),
+        )
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.communicate()
+        self._folder.cleanup()
+
+    def run(self, stage: str) -> dict[str, Any]:
+        """Returns what the run has recorded, or how it crashed."""
+        output = Path(self._folder.name, f"{stage}.pt")
         task = {
-            "request": dataclasses.asdict(request),
+            "request": dataclasses.asdict(self.request),
             "stage": stage,
             "output": str(output),
         }
-        process = subprocess.run(
-            [sys.executable, "-m", "srcjit.bisect", json.dumps(task)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=_environment(),
-            check=False,
-        )
-        if process.returncode < 0:
-            name = signal.Signals(-process.returncode).name
+        assert self._server.stdin is not None and self._server.stdout is not None
+        print(json.dumps(task), file=self._server.stdin, flush=True)
+        status = int(self._server.stdout.readline() or -signal.SIGABRT)
+        if status < 0:
+            name = signal.Signals(-status).name
             return {"crashed": f"the process died of {name}", "calls": []}
         if not output.exists():
-            return {"crashed": process.stderr.strip() or "no result", "calls": []}
+            error = _error_file(output).read_text(errors="replace").strip()
+            return {"crashed": error or "no result", "calls": []}
         recorded: dict[str, Any] = torch.load(output, weights_only=True)
         return recorded
+
+
+def _error_file(output: Path) -> Path:
+    return output.with_suffix(".err")
 
 
 def _environment() -> dict[str, str]:
@@ -156,7 +182,7 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
 
 
-# ── One run, seen from inside ───────────────────────────────────────────────────────
+# ── A run, seen from inside ───────────────────────────────────────────────────────
 
 
 class _Recorder:
@@ -205,6 +231,11 @@ def _record(task: dict[str, Any]) -> None:
     """Runs the script in this process and saves its calls."""
     import numpy as np
 
+    # What the script prints is not the answer of the server.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    errors = _error_file(Path(task["output"]))
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+
     from srcjit import control
     from srcjit.cli import Request, perform
     from srcjit.explain import recording
@@ -230,8 +261,39 @@ def _record(task: dict[str, Any]) -> None:
     torch.save(found, task["output"])
 
 
+def _isolated(task: dict[str, Any]) -> int:
+    """Does a task in a new process; returns its status, negative for a signal."""
+    if not hasattr(os, "fork"):
+        command = [sys.executable, "-m", "srcjit.bisect", json.dumps(task)]
+        return subprocess.run(command, check=False).returncode
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        _record(task)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _serve() -> None:
+    """Does the tasks that come in, one a line, and answers each with a status."""
+    import srcjit.cli
+    import srcjit.explain
+    import srcjit.jit
+    import srcjit.passes.pipeline
+    import srcjit.passes.segment  # noqa: F401
+
+    for line in sys.stdin:
+        print(_isolated(json.loads(line)), flush=True)
+
+
 if __name__ == "__main__":
     # Imported under its own name, so that there is one copy of each class.
-    from srcjit.bisect import _record as record
+    from srcjit import bisect
 
-    record(json.loads(sys.argv[1]))
+    if len(sys.argv) > 1:
+        bisect._record(json.loads(sys.argv[1]))
+    else:
+        bisect._serve()

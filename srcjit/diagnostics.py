@@ -121,10 +121,11 @@ CODES: dict[str, CodeInfo] = _table(
     ),
     CodeInfo(
         "SJ020",
-        "operation on an unknown value",
-        "One operand was computed by Python while the program ran and nothing is known "
-        "about it, so the operation cannot be traced. Python does it.",
-        "make the value an argument, or compute it with tensor operations",
+        "operation that cannot be followed",
+        "An operand was computed by Python while the program ran and nothing is known about "
+        "it, or code that the compiler does not look into decides what the operation means. "
+        "Python does it.",
+        "pass the value as an argument, or keep it in a plain attribute",
     ),
     CodeInfo(
         "SJ021",

@@ -20,7 +20,16 @@ EXAMPLES = {
 }
 
 
-@pytest.mark.parametrize("code", [code for code in CODES if code != "SJ900"])
+RARE = {"SJ011", "SJ900"}
+"""Codes that no short program of a user's meets."""
+
+
+def test_every_code_has_an_example():
+    assert {code for code, match in EXAMPLES.items() if match is None} == RARE
+    assert EXAMPLES.keys() == CODES.keys()
+
+
+@pytest.mark.parametrize("code", [code for code in CODES if code not in RARE])
 def test_example(code, tmp_path, monkeypatch, caplog):
     match = EXAMPLES[code]
     assert match is not None

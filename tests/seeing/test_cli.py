@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,7 +117,7 @@ def test_emit_stage(script, stage):
     result = run("emit", script, "--fn", "wave", "--stage", stage)
     assert result.exit_code == 0
     ast.parse(result.stdout)
-    code = "".join(line.split("#")[0] for line in result.stdout.splitlines())
+    code = re.sub(r"(#|//) .*", "", result.stdout)
     assert ("torch.sin(" in code) == (stage in ("source", "specialize"))
 
 
@@ -156,10 +157,9 @@ def test_explain(script):
     assert "wave: 1 specialization, 1 segment" in result.stdout
     assert "greet: 1 specialization, 2 segments" in result.stdout
     assert "graph break[SJ012]" in result.stdout
-    assert "--> script.py:25:5" in result.stdout
-    assert '25 |     print("hello from greet")' in "".join(
-        line.removeprefix("  ") + "\n" for line in result.stdout.splitlines()
-    )
+    line = SCRIPT.splitlines().index('    print("hello from greet")') + 1
+    assert f"--> script.py:{line}:5\n" in result.stdout
+    assert f'{line} |     print("hello from greet")\n' in result.stdout
 
 
 def test_bisect_agrees(script):
@@ -348,4 +348,4 @@ def test_example(name, tmp_path):
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "SJ900" not in result.stderr, result.stderr
-    assert "same as eager" in result.stdout or "difference to eager" in result.stdout
+    assert "eager PyTorch" in result.stdout
