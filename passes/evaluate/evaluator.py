@@ -20,7 +20,6 @@ from typing import Any
 import libcst as cst
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from srcjit.diagnostics import Diagnostic
 from srcjit.options import Options
@@ -88,12 +87,7 @@ class Evaluator:
         self.options = options
         self.dynamic = dynamic
         self.journal = Journal()
-        self.shape_env = ShapeEnv(
-            allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
-        )
-        self.fake_mode = FakeTensorMode(
-            shape_env=self.shape_env, allow_non_fake_inputs=False
-        )
+        self.fake_mode = FakeTensorMode(allow_non_fake_inputs=False, static_shapes=True)
         self.namer = Namer(taken_names)
         self.guards = GuardRecorder(self.journal, self.namer)
         self.residual = ResidualBuilder(self)
@@ -285,13 +279,21 @@ class Evaluator:
     def scalar(self, text: str, kind: type, hint: str) -> Scalar:
         """Returns a new run-time number of exact type `kind` (int, float or bool)."""
         symbol: Any = None
-        with self.shape_env.ignore_fresh_unbacked_symbols():
+        if self.fake_mode.shape_env is None:
+            # Made when the first number needs it: it imports a large part of PyTorch.
+            from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+            self.fake_mode.shape_env = ShapeEnv(
+                allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
+            )
+        shape_env = self.fake_mode.shape_env
+        with shape_env.ignore_fresh_unbacked_symbols():
             if kind is int:
-                symbol = self.shape_env.create_unbacked_symint()
+                symbol = shape_env.create_unbacked_symint()
             elif kind is float:
-                symbol = self.shape_env.create_unbacked_symfloat()
+                symbol = shape_env.create_unbacked_symfloat()
             elif kind is bool:
-                symbol = self.shape_env.create_unbacked_symbool()
+                symbol = shape_env.create_unbacked_symbool()
         return Scalar(text, kind, symbol, name=hint)
 
     def use(self, value: Known) -> Any:
