@@ -11,6 +11,17 @@ import torch
 pytest.register_assert_rewrite("tests.harness")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--bless` takes what comes out now as what is expected from now on."""
+    parser.addoption("--bless", action="store_true", help="rewrite expected output")
+
+
+@pytest.fixture
+def bless(request: pytest.FixtureRequest) -> bool:
+    """Whether expected output is to be rewritten instead of compared."""
+    return bool(request.config.getoption("--bless"))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Keeps what tests compile out of the user's cache, and the user's cache out of them."""
