@@ -581,6 +581,7 @@ def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
         ):
             raise Break("SJ030", f"raises TypeError: cannot assign to buffer `{name}`")
     target = _target_source(obj, source, name)
+    ev.guards.mutated(source.guard, cls)
     ev.journal.set_item(ev.overlay, (id(obj), name), value)
     residual = ev.residual
 

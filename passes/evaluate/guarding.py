@@ -29,6 +29,8 @@ class GuardRecorder:
         self._namer = namer
         self._distinct: dict[str, None] = {}
         self._builtins: dict[str, dict[str, None]] = {}
+        self._reached: dict[type, dict[str, int]] = {}
+        self._mutated: dict[type, dict[str, None]] = {}
 
     def add(self, text: str, reason: str = "") -> None:
         """Requires the Python expression `text` to be true."""
@@ -55,6 +57,37 @@ class GuardRecorder:
         """Requires the tensor at `source` to share no memory with the other distinct ones."""
         if source.guard not in self._distinct:
             self._journal.set_item(self._distinct, source.guard, None)
+
+    def reached(self, path: str, obj: Any) -> None:
+        """Notes that evaluation looks at the mutable `obj` by the expression `path`."""
+        self._reached.setdefault(type(obj), {})[path] = id(obj)
+
+    def mutated(self, path: str, kind: type) -> None:
+        """Notes that the program changes the object at `path`, which was reached before.
+
+        What was read by another path may be changed with it, so which paths lead to one
+        object, and which to different ones, becomes a condition.
+        """
+        table = self._mutated.setdefault(kind, {})
+        if path not in table:
+            self._journal.set_item(table, path, None)
+
+    def _fix_aliases(self) -> None:
+        for kind, changed in self._mutated.items():
+            paths = self._reached.get(kind, {})
+            if not changed or len(paths) < 2:
+                continue
+            first: dict[int, str] = {}
+            for path, identity in paths.items():
+                if identity in first:
+                    self.add(f"{path} is {first[identity]}", "one object, changed here")
+                else:
+                    first[identity] = path
+            if len(first) == 2:
+                self.add(f"{' is not '.join(first.values())}", "changed here")
+            elif len(first) > 2:
+                ids = ", ".join(f"id({path})" for path in first.values())
+                self.add(f"len({{{ids}}}) == {len(first)}", "changed here")
 
     def add_builtin(self, table: str, name: str) -> None:
         """Requires that the globals `table` do not hide the builtin `name`."""
@@ -154,6 +187,7 @@ class GuardRecorder:
             if names:
                 spelled = ", ".join(repr(name) for name in names) + ","
                 self.add(f"{table}.keys().isdisjoint(({spelled}))", "builtins")
+        self._fix_aliases()
         distinct = tuple(self._distinct) if len(self._distinct) > 1 else ()
         return GuardSet(tuple(self._guards.values()), dict(self.bindings), distinct)
 

@@ -59,6 +59,8 @@ def _local(ev: Evaluator, frame: Frame, name: str) -> Value:
 
 def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
     source = frame.scope.cell_sources[name]
+    if not frame.scope.frozen:
+        ev.guards.reached(source.guard.removesuffix(".cell_contents"), cell)
     written = ev.overlay.get((id(cell), "cell_contents"))
     if written is not None:
         return written
@@ -143,7 +145,12 @@ def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     cell = holder.scope.cells.get(name)
     if cell is None:
         raise Break("SJ040", f"`{name}` is stored to a scope that is not tracked")
+    if holder.scope.frozen:
+        raise Break("SJ021", f"library code assigns its variable `{name}`")
     source = holder.scope.cell_sources[name]
+    path = source.guard.removesuffix(".cell_contents")
+    ev.guards.reached(path, cell)
+    ev.guards.mutated(path, type(cell))
     ev.journal.set_item(ev.overlay, (id(cell), "cell_contents"), value)
     residual = ev.residual
 

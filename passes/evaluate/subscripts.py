@@ -18,6 +18,7 @@ from .values import (
     ListValue,
     ModuleSlice,
     Scalar,
+    SetValue,
     SliceValue,
     TensorValue,
     TupleValue,
@@ -244,6 +245,9 @@ def effect_if_outside(
     ev.journal.changes += 1
     if base.source is None and base.name is None:
         return
+    if base.source is not None:
+        kind = base.cls if isinstance(base, (DictValue, SetValue)) else list
+        ev.guards.mutated(base.source.guard, kind)
     residual = ev.residual
 
     def replay() -> None:

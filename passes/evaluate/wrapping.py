@@ -7,6 +7,7 @@ the value (its exact type, the metadata of a tensor) is guarded here.
 from __future__ import annotations
 
 from collections import OrderedDict
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
     from .evaluator import Evaluator
 
 _NUMBERS = (int, float)
+_FIXED = (torch.Tensor, tuple, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+"""Objects that no store changes as far as evaluation knows."""
 _LARGE_CONTAINER = 1024
+_LARGE_NUMBER = 2**62
 
 
 def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
@@ -40,7 +44,7 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     One object is one value: when a second source reaches an object that was seen before, a guard
     fixes that both are the same.
     """
-    if type(obj) in _NUMBERS and source.guard in ev.dynamic:
+    if type(obj) in _NUMBERS and source.guard in ev.dynamic and abs(obj) < _LARGE_NUMBER:
         return _dynamic_number(ev, obj, source)
     if is_constant(obj) and type(obj) is not tuple:
         return _constant(ev, obj, source)
@@ -56,6 +60,8 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     value = _wrap_new(ev, obj, source)
     ev.journal.set_item(ev.memo, id(obj), (value, source))
     ev.keep_alive.append(obj)
+    if not isinstance(obj, _FIXED):
+        ev.guards.reached(source.guard, obj)
     return value
 
 
@@ -136,8 +142,7 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         return seen[0]
     ev.guards.add(f"type({source.guard}) is {kind.__name__}")
     if kind is int:
-        limit = 2**62
-        ev.guards.add(f"-{limit} < {source.guard} < {limit}")
+        ev.guards.add(f"-{_LARGE_NUMBER} < {source.guard} < {_LARGE_NUMBER}")
     scalar = ev.scalar(source.residual, kind, source.hint)
     ev.journal.set_item(ev.memo, key, (scalar, source))
     ev.journal.set_item(ev.scalar_sources, scalar.text, source.guard)
