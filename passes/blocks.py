@@ -71,7 +71,8 @@ def map_blocks(statement: Statement, change: Change) -> Statement:
         return _with(statement, body=_map_suite(statement.body, change, "with"))
     if isinstance(statement, cst.Match):
         cases: list[Any] = [
-            _with(case, body=_map_suite(case.body, change, "case")) for case in statement.cases
+            _with(case, body=_map_suite(case.body, change, "case"))
+            for case in statement.cases
         ]
         return _with(statement, cases=_same_list(statement.cases, cases))
     return statement

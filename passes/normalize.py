@@ -43,7 +43,6 @@ from srcjit.passes.hints import hint
 from srcjit.passes.namer import Namer
 from srcjit.passes.operands import (
     COMPOSITE,
-    DOTTED,
     PLAIN,
     Statement,
     kind_of,

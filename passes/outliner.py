@@ -167,12 +167,13 @@ class Outliner:
                 "a nested function binds a variable of the function", self.statements[0]
             )
         self._collect_ways(self.statements, in_loop=False)
+        goes_on = walk.reachable or (self.loop_body and CONTINUE in self.ways)
         if self.loop_body:
             self.ways.discard(CONTINUE)
         live = self.around.live_after | self.around.live_raised
         boxed = (written & self.around.live_raised) - self._bound_last()
         plain = (written & live) - boxed
-        self.returns_only = self.ways == {RETURN} and not walk.reachable
+        self.returns_only = self.ways == {RETURN} and not goes_on
         if self.returns_only:
             plain = set()
         # NOTE: `return` inside `try … finally` fixes what it returns before `finally` runs.

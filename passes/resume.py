@@ -125,7 +125,9 @@ def _loop_rest(
     if block.kind == "for":
         assert block.remaining is not None
         items = cst.Name(block.remaining)
-        again = loop.with_changes(iter=items, whitespace_after_in=cst.SimpleWhitespace(" "))
+        again = loop.with_changes(
+            iter=items, whitespace_after_in=cst.SimpleWhitespace(" ")
+        )
         origins.inherit(items, loop.iter)
     else:
         again = loop.with_changes()
@@ -136,7 +138,9 @@ def _loop_rest(
     turn = "_"
     if "_" in reads(left) | reads(loop) and namer is not None:
         turn = namer.fresh("turn")
-    once = cst.For(cst.Name(turn), cst.Name(ONCE), suite_of(left), cst.Else(suite_of([again])))
+    once = cst.For(
+        cst.Name(turn), cst.Name(ONCE), suite_of(left), cst.Else(suite_of([again]))
+    )
     origins.inherit(once, loop)
     return [once]
 

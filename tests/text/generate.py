@@ -193,7 +193,9 @@ class Generator:
             text = f"for {target} in {iterable}:\n{inner(True)}"
             return text + self.pick("", f"\nelse:\n{inner()}")
         if kind == 6:
-            text = f"while {self.pick(self.expression(1), self.expression(), 'True')}:\n{inner(True)}"
+            test = self.pick(self.expression(1), self.expression(), "True")
+            # `over()` is true after some turns: what `finally` swallows cannot end a loop.
+            text = f"while {test}:\n    if over():\n        break\n{inner(True)}"
             return text + self.pick("", f"\nelse:\n{inner()}")
         if kind < 9:
             text = f"try:\n{inner()}"

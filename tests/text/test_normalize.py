@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import random
-import textwrap
 
 import libcst as cst
 import pytest
@@ -13,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracing import outcome
 
-from srcjit.origin import Origin, Origins
-from srcjit.passes import hints, namer, normalize as module
+from srcjit.origin import Origins
+from srcjit.passes import hints, namer
+from srcjit.passes import normalize as module
 from srcjit.passes.namer import Namer
 from srcjit.passes.normalize import normalize
-from srcjit.passes.scopes import local_names, parameter_names, reads, writes
+from srcjit.passes.scopes import local_names, reads
 
 
 @pytest.mark.parametrize("tested", [hints, namer, module])

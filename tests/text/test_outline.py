@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import random
 
 import libcst as cst
 import pytest
@@ -23,7 +22,6 @@ from srcjit.passes.scopes import (
     local_names,
     parameter_names,
     reads,
-    writes,
 )
 
 OUTLINERS = {
@@ -55,7 +53,11 @@ class Everything:
             params = set(parameter_names(function.params))
             local = local_names(function)
             body = self.block(
-                statements_of(function.body), params if bound else set(), local, set(), pending
+                statements_of(function.body),
+                params if bound else set(),
+                local,
+                set(),
+                pending,
             )
             if function is self.tree:
                 # Bindings that have moved away leave the name local all the same.
@@ -100,7 +102,7 @@ class Everything:
 def _is_made(statement) -> bool:
     """The compiler's own `try`, or one that Python must see."""
     code = cst.Module([statement]).code
-    return "except NameError:" in code and "_given" in code or "box_" in code
+    return ("except NameError:" in code and "_given" in code) or "box_" in code
 
 
 def check(text: str, seed: int, exact: bool = True) -> None:

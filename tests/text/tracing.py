@@ -27,6 +27,12 @@ class World:
         self.raising = raising
         self.limit = limit
         self.log: list[str] = []
+        self.turns = 0
+
+    def over(self) -> bool:
+        """Tells a loop that it has gone on for long enough."""
+        self.turns += 1
+        return self.turns > 20
 
     def chance(self) -> random.Random:
         return random.Random(self.seed * 1_000_003 + len(self.log))
@@ -157,6 +163,7 @@ def outcome(
     arguments: int = 3,
     raising: float = 0.02,
     extra: dict[str, Any] | None = None,
+    prepare: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[list[str], str]:
     """Runs the text of a function; returns the log and how it ended.
 
@@ -166,14 +173,17 @@ def outcome(
         name: The function.
         arguments: How many things it takes.
         raising: How likely an operation raises.
-        extra: Globals besides `g`, `h`, `k` (things) and `Boom`.
+        extra: Globals besides `g`, `h`, `k` (things), `Boom` and `over`.
+        prepare: Is given the globals before the function runs.
     """
     world = World(seed, raising)
     space: dict[str, Any] = {n: Thing(world, n) for n in "ghk"}
-    space |= {"Boom": Boom, **(extra or {})}
+    space |= {"Boom": Boom, "over": world.over, **(extra or {})}
     if isinstance(function, str):
         exec(compile(function, "<text>", "exec"), space)
         function = space[name]
+    if prepare is not None:
+        prepare(space)
     try:
         result = function(*(Thing(world, f"p{i}") for i in range(arguments)))
         end = f"returned {result!r}"
