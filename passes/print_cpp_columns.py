@@ -25,7 +25,8 @@ from .loops import Op, Reduce, Store, Value
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition
 from .print_cpp_passes import Pass, Update, passes_of, print_updates, updates_of
-from .print_cpp_schedule import Schedule, is_multiple
+from .print_cpp_reduce import Accumulator
+from .print_cpp_schedule import PARTS, Schedule, is_multiple
 from .print_cpp_values import C_TYPES
 
 
@@ -37,7 +38,7 @@ def print_columns(body: Body, schedule: Schedule) -> None:
     size = body.size(column.size)
     with contextlib.ExitStack() as stack:
         when = condition(body, schedule.work)
-        if when is not None:
+        if when is not None and not schedule.parts:
             collapse = f" collapse({len(loops) + 1})" if loops else ""
             body.pragma(f"parallel for{collapse}{when}")
         for axis in loops:
@@ -69,7 +70,7 @@ class _Columns:
     def _each_lane(self) -> Iterator[None]:
         body, lane = self.body, self.lane
         body.pragma("simd")
-        with body.block(f"for (long {lane} = 0; {lane} < {self.width}; ++{lane})"):
+        with body.block(self._lane_head()):
             body.emit(f"const long {self.column} = {self.block} + {lane};")
             yield
 
@@ -113,26 +114,73 @@ class _Columns:
         body, lane = self.body, f"[{self.lane}]"
         updates = updates_of(body, step, self.extremes, lane)
         accumulators = [a for u in updates for a in u.plan.accumulators]
+        if self.schedule.parts:
+            self._split_pass(step, updates, accumulators)
+        else:
+            self._start(accumulators)
+            self._loops(step, updates, ())
+        self._finish(updates)
+
+    def _start(self, accumulators: list[Accumulator]) -> None:
+        """Declares an array for each accumulator and fills it with the identity."""
+        body = self.body
         for acc in accumulators:
             body.emit(f"{acc.c_type} {acc.name}[{self.lanes}];")
         if accumulators:
-            head = (
-                f"for (long {self.lane} = 0; {self.lane} < {self.width}; ++{self.lane})"
-            )
-            with body.block(head):
+            with body.block(self._lane_head()):
                 for acc in accumulators:
-                    body.emit(f"{acc.name}{lane} = {acc.identity};")
-        bound = self.bound
+                    body.emit(f"{acc.name}[{self.lane}] = {acc.identity};")
+
+    def _loops(
+        self, step: Pass, updates: list[Update], limits: tuple[str, ...]
+    ) -> None:
+        """The loops over rows; `limits` are those of the first one."""
+        body, bound = self.body, self.bound
         with contextlib.ExitStack() as stack:
             for axis in self.schedule.inner:
-                stack.enter_context(body.block(body.loop_head(axis)))
+                own = limits if axis is self.schedule.inner[0] else ()
+                stack.enter_context(body.block(body.loop_head(axis, *own)))
                 bound |= {axis.symbol}
             rows = frozenset(bound) - {self.schedule.outer[-1].symbol}
             rows -= {s.name for s in body.kernel.body if isinstance(s, Reduce)}
             body.define((), body.hoist(step.roots, rows))
             with self._each_lane():
-                print_updates(body, step, updates, lane)
-        self._finish(updates)
+                print_updates(body, step, updates, f"[{self.lane}]")
+
+    def _split_pass(
+        self, step: Pass, updates: list[Update], accumulators: list[Accumulator]
+    ) -> None:
+        """A pass over many rows of few columns, in parts that are merged in order."""
+        body, lane = self.body, f"[{self.lane}]"
+        size = body.index(self.schedule.inner[0].size).within(10)
+        part, first, last = (body.fresh(n) for n in ("part", "first", "last"))
+        each_part = f"for (long {part} = 0; {part} < {PARTS}; ++{part})"
+        held = {a.name: body.fresh(f"{a.name}_of") for a in accumulators}
+        for acc in accumulators:
+            body.emit(f"{acc.c_type} {held[acc.name]}[{PARTS}][{self.lanes}];")
+        when = condition(body, self.schedule.work)
+        if when is not None:
+            body.pragma(f"parallel for{when}")
+        with body.block(each_part):
+            body.emit(f"const long {first} = {size} * {part} / {PARTS};")
+            body.emit(f"const long {last} = {size} * ({part} + 1) / {PARTS};")
+            self._start(accumulators)
+            self._loops(step, updates, (first, last))
+            if accumulators:
+                with body.block(self._lane_head()):
+                    for acc in accumulators:
+                        target = f"{held[acc.name]}[{part}]{lane}"
+                        body.emit(f"{target} = {acc.name}{lane};")
+        self._start(accumulators)
+        if accumulators:
+            with body.block(each_part), body.block(self._lane_head()):
+                for acc in accumulators:
+                    other = f"{held[acc.name]}[{part}]{lane}"
+                    body.emit(acc.merge.format(acc=acc.name + lane, v=other))
+
+    def _lane_head(self) -> str:
+        lane = self.lane
+        return f"for (long {lane} = 0; {lane} < {self.width}; ++{lane})"
 
     def _finish(self, updates: list[Update]) -> None:
         """Makes the results from the accumulators."""

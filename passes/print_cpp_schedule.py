@@ -31,6 +31,9 @@ _FEW = 16
 _LONG_ROW = 32768
 """Elements from which a row is worth splitting."""
 
+_MANY_ROWS = 4096
+"""Rows of few columns from which they are worth splitting."""
+
 PARALLEL_WORK = 65536
 """Simple operations that take about as long as waking the other cores twice (30 us)."""
 
@@ -56,6 +59,7 @@ class Schedule:
             made from this size by comparing it with `PARALLEL_WORK`.
         tile: For `POINTS`: the axis that is tiled together with the last one, if any.
         lanes: For `COLUMNS`: columns in a block.
+        parts: For `COLUMNS`: the rows are cut into `PARTS` parts too.
     """
 
     shape: Shape
@@ -64,6 +68,7 @@ class Schedule:
     work: Expr
     tile: Axis | None = None
     lanes: int = 64
+    parts: bool = False
 
 
 def accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
@@ -130,6 +135,13 @@ def schedule(kernel: Kernel) -> Schedule:
         along_inner = _unit(kernel, inner[-1]) - _strided(kernel, inner[-1])
         along_outer = _unit(kernel, outer[-1]) - _strided(kernel, outer[-1])
         if along_outer > along_inner and hint(outer[-1].size) >= 8:
+            rest = math.prod(hint(a.size) for a in inner)
+            if len(outer) == 1 and hint(outer[0].size) <= 128 and rest >= _MANY_ROWS:
+                lanes = (hint(outer[0].size) + 15) // 16 * 16
+                parts = hint(inner[0].size) >= PARTS
+                return Schedule(
+                    Shape.COLUMNS, outer, inner, work, lanes=lanes, parts=parts
+                )
             columns, blocks = hint(outer[-1].size), rows // max(hint(outer[-1].size), 1)
             lanes = 16
             while (

@@ -68,12 +68,14 @@ INLINE float scale(float p, float shifted) {
     return p * float_of(half << 23) * float_of(rest << 23);
 }
 
-INLINE float exp_of_reduced(ExpReduced e) {
+INLINE float expm1_of_reduced(ExpReduced e) {
     float s = e.r * e.r;
     float p = fused(fused(0.00138389017f, e.r, 0.00836919248f), e.r, 0.0416681021f);
     p = fused(p, s, fused(0.166665167f, e.r, 0.49999994f));
-    return 1.0f + (e.high + fused(s, p, e.low));
+    return e.high + fused(s, p, e.low);
 }
+
+INLINE float exp_of_reduced(ExpReduced e) { return 1.0f + expm1_of_reduced(e); }
 
 INLINE float exp(float x) {
     float c = x > 89.0f ? 89.0f : x;
@@ -117,8 +119,12 @@ INLINE float expm1(float x) {
 }
 
 INLINE float sigmoid(float x) {
-    float e = exp(-fabs(x));
-    return (x < 0.0f ? e : 1.0f) / (1.0f + e);
+    float a = fabs(x);
+    ExpReduced e = reduce_exp(a > 104.0f ? -104.0f : -a, 254.0f);
+    float t = expm1_of_reduced(e), p = 1.0f + t, power = scale(p, e.shifted);
+    float y = (x < 0.0f ? power : 1.0f) / (1.0f + power);
+    // What p lost in being rounded counts where it is the numerator.
+    return x < 0.0f ? fused(y, t - (p - 1.0f), y) : y;
 }
 
 INLINE float tanh(float x) {

@@ -418,6 +418,42 @@ def test_norm_over_columns(columns: int) -> None:
     compare(kernel, [x, y])
 
 
+def test_many_rows_of_few_columns() -> None:
+    """Mean and squares of 20 columns: rows in parts, two passes, a store per column."""
+    x, y = torch.randn(5003, 20) + 3, torch.empty(20)
+    j, k = axis("j", 20), axis("k", 5003)
+    loaded = Load(buffer("x", x), 20 * k.symbol + j.symbol)
+    total = Reduce("total", "sum", loaded, torch.float32)
+    mean = op("div", total.ref, f32(5003.0))
+    centred = op("sub", loaded, mean)
+    squares = Reduce("squares", "sum", op("mul", centred, centred), torch.float32)
+    value = op("div", squares.ref, f32(5003.0))
+    store = Store(buffer("y", y), j.symbol, value, "outer")
+    kernel = Kernel("variance", (j,), (k,), (total, squares, store))
+    assert schedule(kernel).parts
+    compile_kernel(kernel)(x, y)
+    torch.testing.assert_close(y, x.var(0, correction=0))
+
+
+@pytest.mark.parametrize("shape", [(2, 1300), (2600,), (3, 511), (70, 513)], ids=str)
+def test_many_functions_are_computed_in_stages(shape: tuple[int, ...]) -> None:
+    """In place too: every stage of a block reads before the last one writes."""
+    x = torch.randn(shape)
+    axes = [axis(n, s) for n, s in zip("ij", shape, strict=False)]
+    at = sum(
+        (a.symbol * t for a, t in zip(axes, x.stride(), strict=True)), 0 * symbol("i")
+    )
+    loaded = Load(buffer("x", x), at)
+    value = op("tanh", op("sin", loaded))
+    value = op("sigmoid", op("exp", op("mul", value, loaded)))
+    kernel = Kernel("chain", tuple(axes), (), (Store(buffer("x", x), at, value),))
+    staged = "_block" in print_kernel(kernel, "chain")
+    assert staged == (shape[-1] >= 512)
+    expected = torch.sigmoid(torch.exp(torch.tanh(torch.sin(x)) * x))
+    compile_kernel(kernel)(x)
+    torch.testing.assert_close(x, expected)
+
+
 def test_large_work_is_shared() -> None:
     def text(rows: int) -> str:
         x = torch.empty(rows, 4096)
