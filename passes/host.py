@@ -196,7 +196,7 @@ class Host:
         """Temporary -> number of the last step that uses it, for those that can be freed."""
         produced: dict[str, int] = {}
         last: dict[str, int] = {}
-        kept: set[str] = set()
+        kept = {n.name for n in self.graph.placeholders}
         for result in self.graph.results:
             if isinstance(result, fx.Node):
                 kept.update(self._memory_of(result))

@@ -111,16 +111,17 @@ class Builder:
         """Folds dimensions of a space; the result has the dimensions that are not reduced."""
         size = tuple(s for s, r in zip(full, reduced, strict=True) if not r)
         fake = self.fake[0] if isinstance(self.fake, tuple | list) else self.fake
-        folding = Folding(kind, full, reduced, value)
-        return self._add(
-            REDUCTION,
-            size,
-            dtype,
-            fake.device,
-            contiguous_strides(size),
-            name,
-            folding=folding,
-        )
+        facts = (size, dtype, fake.device, contiguous_strides(size), name)
+        if all(s == 1 for s, r in zip(full, reduced, strict=True) if r):
+            # One element is its own sum, maximum, …, and the first of its kind.
+            def alone(read: Read, index: Index) -> Value:
+                if kind.startswith("arg"):
+                    return Const(0, dtype)
+                kept = iter(index)
+                return value(read, tuple(ZERO if r else next(kept) for r in reduced))
+
+            return self._add(MAP, *facts, at=alone)
+        return self._add(REDUCTION, *facts, folding=Folding(kind, full, reduced, value))
 
     def _add(
         self,
