@@ -29,7 +29,7 @@ from .evaluate.frames import Scope
 from .evaluate.functions import check_inlinable, compiler_names, new_frame
 from .evaluate.sources import Argument, Cell
 from .program import Hints, Specialized
-from .scopes import local_names, parameter_names, reads
+from .scopes import declared, local_names, parameter_names, reads
 
 
 def specialize(
@@ -77,6 +77,7 @@ def _evaluate(
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
+    taken |= set().union(*declared(source.tree.body))
     taken |= {"user_globals", "cells", "guard", "torch", source.name}
     ev = Evaluator(function, source, options, dynamic, taken)
     scope = Scope(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from .breaks import Break
 from .frames import Frame
 from .sources import Attribute, Contents, Global, Item, Source
-from .values import Known, Value
+from .values import Known, Value, is_constant
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -173,6 +173,9 @@ def save_old(ev: Evaluator, target: Source, below_only: bool = False) -> None:
         path = first.residual
         inside = path.startswith((text + ".", text + "["))
         if not (inside or (path == text and not below_only)):
+            continue
+        if isinstance(value, Known) and is_constant(value.obj) and ev.guards.decided(first):
+            ev.journal.set_attr(value, "source", None)  # its value is known: a literal
             continue
         if getattr(value, "name", None) is None and hasattr(value, "source"):
             name = ev.residual.fresh(first.hint)

@@ -68,6 +68,7 @@ def emit_native(
         residual.close_segment([*live, *ev.effect_values])
         residual.flush_effects()
     bound = writes(statements)
+    _unbind(ev, frame, statements, values)
     if needs_own_globals(ev, frame):
         return _foreign(ev, frame, statements, values, bound, note)
     renamed: dict[str, str] = {}
@@ -98,6 +99,26 @@ def emit_native(
         residual.emit_statement(made, origin, note)
         note = ""
     return {name: renamed[name] for name in bound}
+
+
+def _unbind(
+    ev: Evaluator, frame: Frame, statements: list[Any], values: dict[str, Value]
+) -> None:
+    """Locals that are not bound here must not be bound in the residual program either."""
+    residual = ev.residual
+    for name in sorted((reads(statements) & frame.locals) - set(values)):
+        holders = [
+            v
+            for v in [*values.values(), *resuming.live_values(ev)]
+            if v.name == name and not isinstance(v, Scalar)
+        ]
+        if holders:
+            other = residual.fresh(name)
+            residual.emit(f"{other} = {name}")
+            for holder in holders:
+                ev.journal.set_attr(holder, "name", other)
+        residual.emit(f"{name} = None")
+        residual.emit(f"del {name}")
 
 
 def _load(ev: Evaluator, frame: Frame, name: str) -> Value:

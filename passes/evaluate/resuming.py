@@ -189,6 +189,7 @@ def _continuation(
     """The rest of one frame as a function; `inner` is the rest of what it called."""
     from .split import mentions
 
+    ev.namer.take(frame.locals)
     statements, iterators = rest_of(ev, frame)
     prefix: list[Any] = []
     params: list[str] = []
