@@ -51,6 +51,9 @@ class View:
             return str(value)
         if isinstance(value, _PLAIN):
             return (type(value).__name__, repr(value))
+        if type(value) is tuple and all(isinstance(v, _PLAIN) for v in value):
+            # Python itself may make one object of equal constants.
+            return ("tuple", [self.of(item) for item in value])
         if id(value) in self._seen:
             return ("again", self._seen[id(value)][0])
         self._seen[id(value)] = (len(self._seen), value)

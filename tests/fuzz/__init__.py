@@ -1,0 +1,1 @@
+"""Random programs: each must behave under `srcjit.jit` as it does without it."""
