@@ -116,7 +116,9 @@ class Branches(Operands):
             other = orelse.orelse or cst.Else(
                 orelse.suite or self.block(orelse.run, user)
             )
-        test = on_one_line(bare(test), self.origins)
+        test = on_one_line(
+            test if isinstance(test, cst.Tuple) else bare(test), self.origins
+        )
         self.emit(cst.If(test, body, other), user)
 
     def _setter(self, flag: str, user: cst.CSTNode) -> Arm:
@@ -198,7 +200,7 @@ class Branches(Operands):
             first, cst.Tuple | cst.List | cst.Dict
         ):
             # It is used twice but evaluated once.
-            if kind_of(left) == DOTTED:
+            if kind_of(left) == DOTTED or reads(left) & self.unstable:
                 left = self.saved(left, node)
             first = self.saved(first, target.comparator)
         again: cst.BaseExpression = clone(first, self.origins)

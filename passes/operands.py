@@ -226,11 +226,12 @@ class Operands:
         later: Sequence[cst.BaseExpression],
     ) -> cst.BaseExpression:
         """Saves a plain `value` if what is evaluated later may bind a name that it reads."""
-        if not later or isinstance(
-            value, cst.BaseNumber | cst.SimpleString | cst.Lambda
-        ):
+        if not later or isinstance(value, cst.BaseNumber | cst.SimpleString):
             return value
         read = reads(value)
+        if isinstance(value, cst.Lambda):  # its body is read when it is called
+            defaults = [p.default for p in lambda_parameters(value) if p.default]
+            read = set().union(*map(reads, defaults))
         if read & self.unstable or any(read & writes(part) for part in later):
             return self.saved(value, user)
         return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import textwrap
 
@@ -233,3 +234,7 @@ class Generator:
         body = "\n".join(self.statement(self.depth, False) for _ in range(statements))
         body += f"\nreturn ({', '.join(NAMES[:3])})"
         return "def f(a, b, c):\n" + textwrap.indent(body, "    ") + "\n"
+
+
+EXAMPLES = int(os.environ.get("SRCJIT_EXAMPLES", "60"))
+"""How many random programs a test tries."""

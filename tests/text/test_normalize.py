@@ -7,7 +7,7 @@ import random
 
 import libcst as cst
 import pytest
-from generate import NAMES, Generator
+from generate import EXAMPLES, NAMES, Generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracing import outcome
@@ -78,13 +78,13 @@ def check(text: str, seed: int) -> None:
     assert again == new, "not stable"
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 50))
 def test_random_programs(chance, seed):
     check(Generator(chance, closures=True).function(), seed)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 50))
 def test_random_expressions(chance, seed):
     check(Generator(chance, expressions=3, depth=0).function(3), seed)

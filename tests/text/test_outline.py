@@ -6,7 +6,7 @@ import doctest
 
 import libcst as cst
 import pytest
-from generate import Generator
+from generate import EXAMPLES, Generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracing import outcome
@@ -116,7 +116,7 @@ def check(text: str, seed: int, exact: bool = True) -> None:
     assert got == expected, f"seed {seed}\n{text}\n{new}"
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 50), st.booleans())
 def test_random_programs(chance, seed, exact):
     check(Generator(chance, expressions=1).function(), seed, exact)

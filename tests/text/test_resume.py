@@ -6,7 +6,7 @@ import doctest
 import textwrap
 
 import libcst as cst
-from generate import Generator
+from generate import EXAMPLES, Generator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tracing import outcome
@@ -215,7 +215,7 @@ def check(text: str, seed: int, _: bool = True, point: int | None = None) -> Non
         )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 50), st.integers(0, 9))
 def test_random_programs(chance, seed, point):
     check(Generator(chance, expressions=1, depth=3).function(), seed, point=point)

@@ -162,7 +162,7 @@ def test_lambdas_on_one_line():
 
 def test_lambda_over_lines_with_wide_characters():
     é = "é"
-    ü, f = 0, (lambda x, *rest, k=é, **more: (x
+    _, f = 0, (lambda x, *rest, k=é, **more: (x
             + 1,  # comment
         rest, k, more))  # fmt: skip
     g = [lambda
