@@ -23,7 +23,7 @@ from ..outline import (
 from ..program import Continuation, Native
 from ..scopes import captured, reads, rename, substitute, writes
 from . import names, resuming
-from .frames import Frame
+from .frames import Block, Frame
 from .frozen import is_frozen
 from .values import (
     DictValue,
@@ -204,8 +204,6 @@ def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -
     second = cst.SimpleStatementLine([cst.Return(cst.Name(name))])
     for new in (first, second):
         frame.origins.inherit(new, statement)
-    from .frames import Block
-
     frame.blocks.append(Block([first, second]))
 
 
@@ -251,7 +249,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
     }
     outliner = outliners.get(type(statement))
     if outliner is None:
-        _forget(ev, frame, emit_native(ev, frame, [statement], note))
+        _emit_compound(ev, frame, statement, [statement], note)
         return
     if len(ev.frames) > 1 and _returns([statement]):
         resuming.call_rest(ev, frame, statement, note)
@@ -268,7 +266,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
             global_names=frame.globals_declared,
         )
     except CannotOutline:
-        _forget(ev, frame, emit_native(ev, frame, [statement], note))
+        _emit_compound(ev, frame, statement, [statement], note)
         return
     for function in made.functions:
         source = FunctionSource.from_tree(
@@ -294,7 +292,94 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
     for one in made.statements:
         frame.origins.inherit(one, statement)
     frame.locals.update(writes(made.statements))
-    _forget(ev, frame, emit_native(ev, frame, made.statements, note))
+    _emit_compound(ev, frame, statement, list(made.statements), note)
+
+
+def _emit_compound(
+    ev: Evaluator, frame: Frame, statement: Any, made: list[Any], note: str
+) -> None:
+    """Emits what became of `statement`, and lets its jumps leave loops that were unrolled.
+
+    The loop of a `break` or `continue` in it is no loop of the residual program. The jump
+    ends a loop of one iteration instead, and the rest of the program jumps on:
+
+        jump = 0                          jump = 0
+        for _ in once:                    <the rest of the program begins with:>
+            with manager:                 if jump == 1:
+                jump = 1                      break
+                break                     if jump == 2:
+                                              continue
+    """
+    variable = ev.namer.fresh("jump")
+    jumps = _LooseJumps(variable)
+    inside = [s.visit(jumps) for s in made]
+    if not jumps.found:
+        _forget(ev, frame, emit_native(ev, frame, made, note))
+        return
+    iteration = ev.namer.fresh("iteration")
+    frame.locals |= {variable, iteration}
+    ev.residual.constants["once"] = resuming.ONCE
+    first = cst.parse_statement(f"{variable} = 0\n")
+    loop = cst.parse_statement(f"for {iteration} in once:\n    pass\n")
+    assert isinstance(loop, cst.For)
+    loop = loop.with_changes(body=cst.IndentedBlock(inside))
+    tail = [
+        cst.parse_statement(f"if {variable} == {number}:\n    {word}\n")
+        for word, number in _JUMPS.items()
+        if word in jumps.found
+    ]
+    for old, new in zip(made, inside):
+        frame.origins.inherit(new, old)
+    for new in (first, loop, *tail):
+        frame.origins.inherit(new, statement)
+    frame.blocks.append(Block(tail))
+    _forget(ev, frame, emit_native(ev, frame, [first, loop], note))
+
+
+_JUMPS = {"break": 1, "continue": 2}
+
+
+class _LooseJumps(cst.CSTTransformer):
+    """Notes in a variable which jump leaves the statement, and ends a loop around it."""
+
+    def __init__(self, variable: str) -> None:
+        self.variable = variable
+        self.found: set[str] = set()
+        self._depth = 0
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        return False
+
+    def visit_For_body(self, node: cst.For) -> None:
+        self._depth += 1
+
+    def leave_For_body(self, node: cst.For) -> None:
+        self._depth -= 1
+
+    def visit_While_body(self, node: cst.While) -> None:
+        self._depth += 1
+
+    def leave_While_body(self, node: cst.While) -> None:
+        self._depth -= 1
+
+    def leave_Break(self, original_node: cst.Break, updated_node: cst.Break) -> Any:
+        return self._leave("break", updated_node)
+
+    def leave_Continue(
+        self, original_node: cst.Continue, updated_node: cst.Continue
+    ) -> Any:
+        return self._leave("continue", updated_node)
+
+    def _leave(self, word: str, node: cst.BaseSmallStatement) -> Any:
+        if self._depth:
+            return node
+        self.found.add(word)
+        number = cst.Integer(str(_JUMPS[word]))
+        noted = cst.Assign([cst.AssignTarget(cst.Name(self.variable))], number)
+        return cst.FlattenSentinel([noted, cst.Break()])
 
 
 def _forget(ev: Evaluator, frame: Frame, bound: dict[str, str]) -> None:
