@@ -48,9 +48,9 @@ def map_blocks(statement: Statement, change: Change) -> Statement:
             `case`. It returns the same list for no change.
     """
     if isinstance(statement, cst.If):
-        return _map_if(statement, change)  # type: ignore[return-value]
+        return _map_if(statement, change)
     if isinstance(statement, cst.For | cst.While):
-        return _with(
+        return _with(  # type: ignore[no-any-return]
             statement,
             body=_map_suite(statement.body, change, "loop"),
             orelse=_map_else(statement.orelse, change, "loop_else"),
@@ -60,7 +60,7 @@ def map_blocks(statement: Statement, change: Change) -> Statement:
             _with(handler, body=_map_suite(handler.body, change, "handler"))
             for handler in statement.handlers
         ]
-        return _with(
+        return _with(  # type: ignore[no-any-return]
             statement,
             body=_map_suite(statement.body, change, "try"),
             handlers=_same_list(statement.handlers, handlers),
@@ -68,13 +68,15 @@ def map_blocks(statement: Statement, change: Change) -> Statement:
             finalbody=_map_else(statement.finalbody, change, "finally"),
         )
     if isinstance(statement, cst.With):
-        return _with(statement, body=_map_suite(statement.body, change, "with"))
+        body = _map_suite(statement.body, change, "with")
+        return _with(statement, body=body)  # type: ignore[no-any-return]
     if isinstance(statement, cst.Match):
         cases: list[Any] = [
             _with(case, body=_map_suite(case.body, change, "case"))
             for case in statement.cases
         ]
-        return _with(statement, cases=_same_list(statement.cases, cases))
+        cases = list(_same_list(statement.cases, cases))
+        return _with(statement, cases=cases)  # type: ignore[no-any-return]
     return statement
 
 

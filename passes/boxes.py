@@ -129,7 +129,8 @@ class Boxes:
                 continue
             name = self.namer.fresh("items")
             elements.append(element.with_changes(value=cst.Name(name)))
-            inner = cst.Assign([cst.AssignTarget(element.value)], cst.Name(name))
+            stored: Any = element.value
+            inner = cst.Assign([cst.AssignTarget(stored)], cst.Name(name))
             later.append(cst.SimpleStatementLine([inner]))
         first = cst.Assign(
             [cst.AssignTarget(target.with_changes(elements=elements))], small.value
@@ -144,7 +145,8 @@ class Boxes:
             return self._taken_apart(cst.SimpleStatementLine([small]))
         made: list[Statement] = []
         for element in small.target.elements:
-            made.append(cst.SimpleStatementLine([cst.Del(element.value)]))
+            target: Any = element.value
+            made.append(cst.SimpleStatementLine([cst.Del(target)]))
             self.origins.inherit(made[-1], small)
         return made
 

@@ -207,7 +207,7 @@ class Branches(Operands):
         for later in others:
             if reads(first) & (writes(later.comparator) | self.unstable):
                 again = self.saved(first, target.comparator)
-                first = self.named(again.value, target.comparator)  # type: ignore[attr-defined]
+                first = self.named(again.value, target.comparator)
                 break
         rest = cst.Comparison(again, others)
         self.origins.inherit(rest, node)
@@ -325,7 +325,9 @@ class Branches(Operands):
         value, *specs = values
         if all(map(lambda a, b: a is b.expression, values, [part, *inner])):
             return [part]
-        new = {p.expression: v for p, v in zip(inner, specs, strict=True)}
+        new: dict[cst.CSTNode, Any] = {
+            p.expression: v for p, v in zip(inner, specs, strict=True)
+        }
         spec = part.format_spec
         if spec is not None:
             spec = [clone(p, self.origins, new) for p in spec]

@@ -127,7 +127,8 @@ def _with_comments(
     """Gives the first statement the comments that stand before the user's."""
     if user.leading_lines and made:
         first = made[0].with_changes(leading_lines=user.leading_lines)
-        made[0] = origins.inherit(first, made[0])  # type: ignore[assignment]
+        origins.inherit(first, made[0])
+        made[0] = first
     return made
 
 
@@ -161,12 +162,12 @@ class Normalizer(Branches):
             repeatable = isinstance(value, cst.Name | cst.BaseNumber | cst.SimpleString)
             if not repeatable or reads(value) & (bound | self.unstable):
                 value = self.saved(value, node.value)
-            for target in node.targets:
-                one = cst.Assign([target], clone(value, self.origins))
+            for assigned in node.targets:
+                one = cst.Assign([assigned], clone(value, self.origins))
                 if self.assignment(one) is None:
                     self.emit(one, node)
             return True
-        target = node.targets[0].target
+        target: Any = node.targets[0].target
         if isinstance(target, cst.Name):
             value = self.simple(node.value)
             if value is node.value:
@@ -193,12 +194,13 @@ class Normalizer(Branches):
             elements.append(element.with_changes(value=cst.Name(name)))
         unpacked = cst.AssignTarget(target.with_changes(elements=elements))
         self.emit(cst.Assign([unpacked], value), node)
-        for element, name in zip(target.elements, names, strict=True):
+        stored: Any
+        for stored, name in zip(target.elements, names, strict=True):
             inner = cst.Assign(
-                [cst.AssignTarget(element.value)], self.named(name, element)
+                [cst.AssignTarget(stored.value)], self.named(name, stored)
             )
             if self.assignment(inner) is None:
-                self.emit(inner, element)
+                self.emit(inner, stored)
         return True
 
     def _store(self, node: cst.Assign, target: Any) -> bool | None:
@@ -323,12 +325,12 @@ class Normalizer(Branches):
 
     def deleted(self, node: cst.Del) -> bool | None:
         """`del x, y[f(z)]`: one after the other."""
-        target = node.target
+        target: Any = node.target
         if isinstance(target, cst.Tuple | cst.List):
             if all(_is_deletable(element.value) for element in target.elements):
                 return None
             for element in target.elements:
-                one = cst.Del(element.value)
+                one = cst.Del(element.value)  # type: ignore[arg-type]
                 if self.deleted(one) is None:
                     self.emit(one, node)
             return True
@@ -377,7 +379,7 @@ class Normalizer(Branches):
         if isinstance(node.body, cst.IndentedBlock):
             block = node.body.with_changes(body=[*header.body, *node.body.body])
         else:
-            simple = cst.SimpleStatementLine(node.body.body)
+            simple = cst.SimpleStatementLine(node.body.body)  # type: ignore[arg-type]
             self.origins.inherit(simple, node.body)
             block = cst.IndentedBlock([*header.body, simple])
         if finished is not None:

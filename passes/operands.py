@@ -39,7 +39,7 @@ def space(word: str = " ") -> cst.SimpleWhitespace:
 
 def bare(expression: Any) -> Any:
     """Returns `expression` without parentheses around it, where they can go."""
-    if isinstance(expression, cst.BaseExpression) and getattr(expression, "lpar", ()):
+    if isinstance(expression, cst.BaseExpression) and getattr(expression, "lpar", None):
         if isinstance(expression, cst.GeneratorExp | cst.Yield | cst.NamedExpr):
             return expression
         if isinstance(expression, cst.Tuple) and not expression.elements:

@@ -342,8 +342,8 @@ def outline_try(
         origins.inherit(handlers[-1], handler)
     changes["handlers"] = handlers
     if statement.orelse is not None:
-        known = definitely_bound(statement.body, around.bound) & around.local
-        inside = replace(ended, bound=frozenset(known))
+        sure = definitely_bound(statement.body, around.bound) & around.local
+        inside = replace(ended, bound=frozenset(sure))
         block = outliner.block(
             statements_of(statement.orelse.body), "otherwise", inside
         )

@@ -388,7 +388,7 @@ def _way(small: cst.CSTNode | None) -> int:
 
 def parsed(text: str) -> list[Statement]:
     """Parses statements that a pass writes."""
-    return list(cst.parse_module(text).body)  # type: ignore[arg-type]
+    return list(cst.parse_module(text).body)
 
 
 def _parenthesized(expression: cst.BaseExpression) -> cst.BaseExpression:

@@ -10,12 +10,12 @@ import __future__ as future
 
 import ast
 import linecache
-import sys
 import warnings
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 AnyFunction = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -122,8 +122,8 @@ class SourceFile:
                 f"{self.name!r} does not compile: {error}"
             ) from error
         finally:
-            for node, *place in places:
-                node.lineno, node.end_lineno, node.end_col_offset = place
+            for node, first, last, column in places:
+                node.lineno, node.end_lineno, node.end_col_offset = first, last, column
         by_mark = {code.co_firstlineno: code for code in _codes(module)}
         self.compiled[flags] = {
             node: by_mark[line]
@@ -138,7 +138,9 @@ _MARK = 10_000_000
 
 def _marked(node: AnyFunction) -> ast.expr | AnyFunction:
     """Returns the node whose line becomes `co_firstlineno` of the code of `node`."""
-    return (getattr(node, "decorator_list", None) or [node])[0]
+    if isinstance(node, ast.Lambda) or not node.decorator_list:
+        return node
+    return node.decorator_list[0]
 
 
 _MAX_FILES = 16
@@ -260,10 +262,10 @@ def _same_constant(left: object, right: object) -> bool:
 
 def _same_columns(left: CodeType, right: CodeType) -> bool:
     """Compares columns, which tell apart equal lambdas on one line (from Python 3.11)."""
-    if sys.version_info < (3, 11):
+    if not hasattr(left, "co_positions"):
         return False
 
-    def columns(code: CodeType) -> list[tuple[int | None, int | None]]:
+    def columns(code: Any) -> list[tuple[int | None, int | None]]:
         # The first instructions stand at the marked line, so their columns are left out.
         return [position[2:] for position in code.co_positions() if position[2]]
 

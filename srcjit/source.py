@@ -227,7 +227,7 @@ def _lambda_as_def(
     )
     body = expression.body
     if "\n" in text and not (
-        isinstance(body, cst.BaseExpression) and getattr(body, "lpar", ())
+        isinstance(body, cst.BaseExpression) and getattr(body, "lpar", None)
     ):
         wrapped = body.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
         origins.table[wrapped] = origins.table[body]
@@ -240,8 +240,9 @@ def _lambda_as_def(
     )
     for made in (returned, returned.body[0]):
         origins.inherit(made, body)
-    for made in (tree, tree.name, tree.body):
-        origins.table[made] = origins.table[expression]
+    places: list[cst.CSTNode] = [tree, tree.name, tree.body]
+    for place in places:
+        origins.table[place] = origins.table[expression]
     return tree, origins
 
 
