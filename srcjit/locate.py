@@ -82,55 +82,80 @@ class SourceFile:
     lines: list[str]
     tree: ast.Module
     by_line: dict[int, list[Definition]] = field(default_factory=dict)
-    """Definitions by the first line of their code."""
-    compiled: dict[int, dict[AnyFunction, CodeType]] = field(default_factory=dict)
-    """Code of each definition, for one set of `__future__` flags."""
+    """Definitions by the first line of their code, as far as they were asked for."""
+    walked: set[ast.stmt] = field(default_factory=set)
+    """Top-level statements whose definitions are in `by_line`."""
+    compiled: dict[object, CodeType] = field(default_factory=dict)
+    """The code of the file by `__future__` flags (and the line that was marked)."""
 
-    def collect(self, node: ast.AST, class_name: str | None) -> None:
-        """Fills `by_line` from what stands below `node`."""
+    def definitions(self, line: int) -> list[Definition]:
+        """Returns the definitions whose code starts at a line."""
+        for statement in self.tree.body:
+            decorators = getattr(statement, "decorator_list", [])
+            first = min([statement.lineno, *(d.lineno for d in decorators)])
+            around = first <= line <= (statement.end_lineno or first)
+            if around and statement not in self.walked:
+                self.walked.add(statement)
+                self._collect(ast.Module([statement], []), None)
+        return self.by_line.get(line, [])
+
+    def _collect(self, node: ast.AST, class_name: str | None) -> None:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, AnyFunction):
                 definition = Definition(child, class_name)
                 self.by_line.setdefault(_marked(child).lineno, []).append(definition)
             inner = child.name if isinstance(child, ast.ClassDef) else class_name
-            self.collect(child, inner)
+            self._collect(child, inner)
 
-    def codes(self, flags: int) -> dict[AnyFunction, CodeType]:
-        """Compiles the file; returns the code object of each definition.
+    def codes(
+        self, candidates: list[Definition], name: str, flags: int
+    ) -> dict[AnyFunction, CodeType]:
+        """Compiles the file; returns the code object of each of some definitions.
 
         The whole file is needed, because the scopes around a function, and what the module
-        imports, decide how its names compile. For the length of the compilation each
-        definition stands at a line that no other has, which tells the code objects apart.
+        imports, decide how its names compile. Where several definitions share a line, each
+        stands at a line of its own for the length of the compilation, which tells their code
+        objects apart.
         """
-        if flags in self.compiled:
-            return self.compiled[flags]
-        nodes = [d.node for found in self.by_line.values() for d in found]
+        if len(candidates) == 1:
+            (only,) = candidates
+            line = _marked(only.node).lineno
+            at_line = (c for c in self._all_codes(flags) if c.co_firstlineno == line)
+            found = next((c for c in at_line if c.co_name == name), None)
+            return {} if found is None else {only.node: found}
         places = [
-            (n := _marked(d), n.lineno, n.end_lineno, n.end_col_offset) for d in nodes
+            (n := _marked(d.node), n.lineno, n.end_lineno, n.end_col_offset)
+            for d in candidates
         ]
         for line, (node, *_) in enumerate(places, _MARK):
             node.lineno = node.end_lineno = line
             node.end_col_offset = max(node.end_col_offset or 0, node.col_offset)
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                module = compile(
-                    self.tree, self.name, "exec", flags=flags, dont_inherit=True
-                )
-        except (SyntaxError, ValueError) as error:
-            raise SourceUnavailable(
-                f"{self.name!r} does not compile: {error}"
-            ) from error
+            codes = self._all_codes(flags, places[0][1])
         finally:
             for node, first, last, column in places:
                 node.lineno, node.end_lineno, node.end_col_offset = first, last, column
-        by_mark = {code.co_firstlineno: code for code in _codes(module)}
-        self.compiled[flags] = {
-            node: by_mark[line]
-            for line, node in enumerate(nodes, _MARK)
+        by_mark = {code.co_firstlineno: code for code in codes}
+        return {
+            definition.node: by_mark[line]
+            for line, definition in enumerate(candidates, _MARK)
             if line in by_mark
         }
-        return self.compiled[flags]
+
+    def _all_codes(self, flags: int, marked: int = 0) -> Iterator[CodeType]:
+        key = (flags, marked)
+        if key not in self.compiled:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self.compiled[key] = compile(
+                        self.tree, self.name, "exec", flags=flags, dont_inherit=True
+                    )
+            except (SyntaxError, ValueError) as error:
+                raise SourceUnavailable(
+                    f"{self.name!r} does not compile: {error}"
+                ) from error
+        return _codes(self.compiled[key])
 
 
 _MARK = 10_000_000
@@ -157,9 +182,7 @@ def parsed_file(name: str, lines: list[str]) -> SourceFile:
                 tree = ast.parse("".join(lines), filename=name)
         except (SyntaxError, ValueError) as error:
             raise SourceUnavailable(f"{name!r} does not parse: {error}") from error
-        parsed = SourceFile(name, lines, tree)
-        parsed.collect(tree, None)
-        _files[name] = parsed
+        parsed = _files[name] = SourceFile(name, lines, tree)
         if len(_files) > _MAX_FILES:
             _files.popitem(last=False)
     _files.move_to_end(name)
@@ -174,14 +197,16 @@ def locate(file: SourceFile, code: CodeType) -> Definition:
     is_lambda = code.co_name == "<lambda>"
     candidates = [
         d
-        for d in file.by_line.get(code.co_firstlineno, ())
+        for d in file.definitions(code.co_firstlineno)
         if (
             isinstance(d.node, ast.Lambda)
             if is_lambda
             else _name_of(d.node) == code.co_name
         )
     ]
-    codes = file.codes(code.co_flags & _FUTURE_FLAGS) if candidates else {}
+    codes = {}
+    if candidates:
+        codes = file.codes(candidates, code.co_name, code.co_flags & _FUTURE_FLAGS)
     proved = [
         d for d in candidates if d.node in codes and _same_code(codes[d.node], code)
     ]
