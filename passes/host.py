@@ -27,6 +27,7 @@ from torch import fx
 
 from .definitions import EXTERN, SOURCE, Definition, Number
 from .fuse import Call, Launch, Schedule
+from .grouping import base_of
 from .indexing import as_expr
 from .loops import Buffer
 from .plans import ATenGraph
@@ -224,8 +225,6 @@ class Host:
 
     def _memory_of(self, node: fx.Node) -> list[str]:
         """Names of the memory that a node's value lives in."""
-        from .grouping import base_of
-
         value = self.lowered.values[node]
         parts = value if isinstance(value, tuple | list) else (value,)
         return [base_of(d).name for d in parts if isinstance(d, Definition)]
@@ -252,6 +251,22 @@ class Host:
                 self.imports["from srcjit.runtime import laid_out"] = None
                 text = f"laid_out({text}, {self._tuple(value.stride)})"
             self.lines.append(f"{node.name} = {text}{tail}")
+
+    def _own_tensor(self, node: fx.Node) -> str | None:
+        """A reshape of a temporary that is a result: to PyTorch it must not be a view.
+
+        Eager gives a tensor of its own there, which may be written to in any grad mode.
+        """
+        reshapes = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+        value = self.lowered.values[node]
+        if node in self.named or node.target not in reshapes:
+            return None
+        if not isinstance(value, Definition) or base_of(value).kind == SOURCE:
+            return None
+        base, size = node.args[:2]
+        assert isinstance(base, fx.Node)
+        spelled = spell(size, self.text, self.symbols)
+        return f"torch.ops.aten._unsafe_view.default({self.text(base)}, {spelled})"
 
     def _may_differ(self, d: Definition) -> bool:
         """True if a kernel reads the result of a call whose strides are not certain."""
@@ -284,7 +299,7 @@ class Host:
 
     def _result(self, result: Any) -> str:
         if isinstance(result, fx.Node):
-            text = self.text(result)
+            text = self._own_tensor(result) or self.text(result)
             if not text.isidentifier():
                 # A name, because the plan may ask for the same object twice.
                 self.lines.append(f"{result.name} = {text}")

@@ -33,6 +33,7 @@ from .host import Constants, Finish, Host, simple_return, size_symbols
 from .lower import lower
 from .plans import ATenGraph
 from .print_triton_expressions import LIBRARY
+from .products import ride_sums
 from .program import Segment, SegmentCode
 from .spelling import needed_imports
 from .targets import choose, print_kernels
@@ -205,6 +206,8 @@ class _SegmentWriter:
         self, graph: ATenGraph, name: str, finish: Finish, *, top: bool = False
     ) -> str:
         """The text of one graph as a function; its definitions go before it."""
+        if self.stage in ("fuse", "emit"):
+            ride_sums(graph, keep_fp32=self.options.keep_fp32)
         shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)

@@ -265,3 +265,24 @@ def test_without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     check_stages(
         feed_forward, *feed_forward_arguments(), stages=("emit",), rtol=1e-4, atol=1e-4
     )
+
+
+def test_residual_sum_rides_on_the_product() -> None:
+    def block(x, w):
+        return x + F.linear(F.relu(x), w)
+
+    x, w = randn(2, 3, 8), randn(8, 8)
+    with torch.no_grad():
+        texts = check_stages(block, x, w, rtol=1e-5, atol=1e-5)
+        assert "torch.addmm(x.view(6, 8)" in texts["emit"]
+        # bfloat16 would be rounded once where eager rounds twice.
+        low = check_stages(block, x.bfloat16(), w.bfloat16(), rtol=2e-2, atol=2e-2)
+    assert "addmm" not in low["emit"]
+
+
+def test_results_are_no_views() -> None:
+    with torch.no_grad():
+        run = compiled(lambda x, w: F.linear(x, w), randn(2, 3, 8), randn(8, 8))
+        (result,) = run(randn(2, 3, 8), randn(8, 8))
+    assert not result._is_view()
+    result.requires_grad_()
