@@ -7,9 +7,9 @@ the statement breaks. Each change of tracked state records how to undo it:
     >>> env = {"x": 1}
     >>> mark = journal.mark()
     >>> journal.set_item(env, "x", 2)
-    ... journal.set_item(env, "y", 3)
+    >>> journal.set_item(env, "y", 3)
     >>> journal.rollback(mark)
-    ... env
+    >>> env
     {'x': 1}
 """
 
