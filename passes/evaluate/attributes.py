@@ -7,7 +7,6 @@ import inspect
 from types import (
     BuiltinFunctionType,
     FunctionType,
-    GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
@@ -20,9 +19,10 @@ import torch
 
 from . import function_attributes
 from .breaks import Break, unknown_operand
+from .enums import unboxed
 from .frozen import is_frozen
-from .names import save_old
-from .sources import Attribute, Bound, Item, Source
+from .registry import evaluates
+from .sources import Attribute, Bound, Item
 from .values import (
     BuiltinMethod,
     DictValue,
@@ -135,6 +135,8 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
             if ev.overlay.get((id(base.obj), name)) is not None:
                 return True
             cls = type(base.obj)
+            if is_constant(base.obj):
+                return hasattr(base.obj, name)
             if _has_hooked_lookup(cls) and not isinstance(base.obj, (type, ModuleType)):
                 raise Break("SJ020", f"`hasattr` of a `{cls.__name__}`")
             if base.source is not None and not is_constant(base.obj):
@@ -148,6 +150,11 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
                 return found
             return hasattr(base.obj, name)
         case InstanceValue():
+            static = _class_attribute(base.cls, name)
+            if isinstance(static, property) or _has_hooked_lookup(base.cls):
+                raise Break("SJ020", f"`hasattr` of `{name}` runs code")
+            if isinstance(static, MemberDescriptorType):
+                return name in base.attributes
             return name in base.attributes or hasattr(base.cls, name)
         case Unknown():
             raise unknown_operand("`hasattr` asks")
@@ -164,6 +171,8 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
 
 
 def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
+    if name == "__class__":
+        return Known(base.cls, None)
     if name in _TENSOR_FACTS:
         return constant(getattr(base.fake, name))
     if name in _TENSOR_VIEWS:
@@ -262,20 +271,22 @@ def _function_of(ev: Evaluator, cls: Known, function: Any, name: str) -> Value:
     return user_function(ev, cls.obj, function, name)
 
 
-def user_function(ev: Evaluator, cls: type, function: Any, name: str) -> Value:
+def user_function(
+    ev: Evaluator, cls: type, function: Any, name: str, reader: str = "fget"
+) -> Known:
     """A function found in a user's class; a guard fixes that it is still there."""
     class_name = ev.guards.bind(cls, cls.__name__)
     bound = ev.guards.bind(function, name.strip("_") or "method")
     owner = next(c for c in cls.__mro__ if name in c.__dict__)
     static = owner.__dict__[name]
-    reader = f"{class_name}.{name}"
-    if isinstance(static, classmethod):
-        reader += ".__func__"
-    elif isinstance(static, property):
-        reader += ".fget"
+    path = f"{class_name}.{name}"
     if name.startswith("__") and not name.endswith("__"):
-        reader = f"getattr({class_name}, {name!r})"
-    ev.guards.add(f"{reader} is {bound}")
+        path = f"getattr({class_name}, {name!r})"
+    if isinstance(static, classmethod):
+        path += ".__func__"
+    elif isinstance(static, property):
+        path += f".{reader}"
+    ev.guards.add(f"{path} is {bound}")
     return Known(function, Bound(bound))
 
 
@@ -323,6 +334,9 @@ def _has_hooked_lookup(cls: type) -> bool:
 
 
 def _object(ev: Evaluator, base: Known, name: str) -> Value:
+    plain = unboxed(ev, base)
+    if plain is not base and hasattr(type(plain.obj), name):  # type: ignore[attr-defined]
+        return load(ev, plain, name)
     obj, source = base.obj, base.source
     assert source is not None
     cls = type(obj)
@@ -343,16 +357,37 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
                 else "True"
             )
         return _class_member(ev, base, cls, static, name)
-    if isinstance(obj, torch.nn.Module):
-        for table in _DATA_TABLES:
-            entries = obj.__dict__.get(table)
-            if entries is not None and name in entries:
-                return ev.wrap(entries[name], Item(Attribute(source, table), name))
-    if getattr(cls, "__getattr__", None) not in (None, torch.nn.Module.__getattr__):
+    if _has_hooked_lookup(cls):
+        if own is not _NO_DICT:
+            ev.guards.add(f"{name!r} not in {source.guard}.__dict__")
         return _getattr_hook(ev, base, cls, name)
-    raise Break(
+    if isinstance(obj, torch.nn.Module):
+        return _module_entry(ev, base, name)
+    raise _no_attribute(cls, name)
+
+
+def _no_attribute(cls: type, name: str) -> Break:
+    return Break(
         "SJ030", f"raises AttributeError: `{cls.__name__}` has no attribute `{name}`"
     )
+
+
+def _module_entry(ev: Evaluator, base: Known, name: str) -> Value:
+    """What `nn.Module.__getattr__` finds: a parameter, buffer or submodule."""
+    assert base.source is not None
+    for table in _DATA_TABLES:
+        entries = base.obj.__dict__.get(table)
+        if entries is not None and name in entries:
+            return ev.wrap(entries[name], Item(Attribute(base.source, table), name))
+    raise _no_attribute(type(base.obj), name)
+
+
+@evaluates(torch.nn.Module.__getattr__)
+def _module_getattr(ev: Evaluator, module: Value, name: Value, /) -> Value:
+    module = ev.look(module)
+    if not isinstance(module, Known) or not isinstance(module.obj, torch.nn.Module):
+        raise Break("SJ020", "`Module.__getattr__` of a module made here")
+    return _module_entry(ev, module, str(ev.known(name, "an attribute")))
 
 
 _NO_DICT: dict[str, Any] = {}
@@ -390,8 +425,11 @@ def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
         return call(ev, getter, [base], {})
     if isinstance(static, MemberDescriptorType):
         return ev.wrap(static.__get__(base.obj), Attribute(base.source, name))
-    if isinstance(static, GetSetDescriptorType) and name in ("__dict__", "__class__"):
-        return ev.wrap(getattr(base.obj, name), Attribute(base.source, name))
+    if name == "__class__":
+        return _class_member(ev, base, type(base.obj), static, name)
+    if name == "__dict__":
+        # Another way to the attributes: stores would have to be seen by both.
+        raise Break("SJ020", "`__dict__` of an object")
     raise Break(
         "SJ020", f"attribute `{name}` runs a descriptor of `{type(base.obj).__name__}`"
     )
@@ -434,7 +472,13 @@ def _class_member(
 
 
 def _getattr_hook(ev: Evaluator, base: Known, cls: type, name: str) -> Value:
-    raise Break("SJ020", f"`{cls.__name__}.__getattr__` answers for `{name}`")
+    from .calls import call
+    from .special_methods import special
+
+    hook = special(ev, base, "__getattr__")
+    if hook is None:
+        raise Break("SJ020", f"`{cls.__name__}.__getattr__` answers for `{name}`")
+    return call(ev, hook, [constant(name)], {})
 
 
 def _super(ev: Evaluator, base: SuperValue, name: str) -> Value:
@@ -456,8 +500,40 @@ def _super(ev: Evaluator, base: SuperValue, name: str) -> Value:
                 and name == "__init__"
             ):
                 return constant_noop()
+            if name == "__setattr__":
+                return MethodValue(Known(static, None), receiver)
+            if isinstance(static, property) and isinstance(static.fget, FunctionType):
+                getter = Known(static.fget, None)
+                if not is_frozen(owner.__module__):
+                    getter = user_function(ev, owner, static.fget, name)
+                from .calls import call
+
+                return call(ev, getter, [receiver], {})
+            if isinstance(static, (classmethod, staticmethod)):
+                return _super_method(ev, owner, static, receiver, name)
             break
     raise Break("SJ020", f"`super().{name}`")
+
+
+def _super_method(
+    ev: Evaluator,
+    owner: type,
+    static: classmethod[Any, Any, Any] | staticmethod[Any, Any],
+    receiver: Value,
+    name: str,
+) -> Value:
+    inner: Any = static.__func__
+    if not isinstance(inner, FunctionType):
+        raise Break("SJ020", f"`super().{name}`")
+    function = Known(inner, None)
+    if not is_frozen(owner.__module__):
+        function = user_function(ev, owner, inner, name)
+    if isinstance(static, staticmethod):
+        return function
+    cls = receiver
+    if not (isinstance(receiver, Known) and isinstance(receiver.obj, type)):
+        cls = load(ev, receiver, "__class__")
+    return MethodValue(function, cls)
 
 
 def _receiver_class(receiver: Value) -> type | None:
@@ -487,6 +563,10 @@ def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     from .calls import call
 
     cls = base.cls
+    if cls.__getattribute__ is not object.__getattribute__:
+        raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
+    if name == "__dict__":
+        raise Break("SJ020", "`__dict__` of an instance")
     static = _class_attribute(cls, name)
     owner_value = base.cls_value or Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
     if isinstance(static, property) and isinstance(static.fget, FunctionType):
@@ -495,6 +575,15 @@ def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
         return ev.look(base.attributes[name])
     if name == "__class__":
         return owner_value
+    if isinstance(static, MemberDescriptorType):
+        raise _no_attribute(cls, name)
+    if static is MISSING and isinstance(
+        _class_attribute(cls, "__getattr__"), FunctionType
+    ):
+        hook = user_function(
+            ev, cls, _class_attribute(cls, "__getattr__"), "__getattr__"
+        )
+        return call(ev, hook, [base, constant(name)], {})
     if static is MISSING:
         raise Break("SJ030", f"raises AttributeError: `{cls.__name__}` has no `{name}`")
     if isinstance(static, FunctionType):
@@ -511,101 +600,3 @@ def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
         )
     holder = ev.guards.bind(cls, cls.__name__)
     return ev.wrap(static, Attribute(Bound(holder), name))
-
-
-# ── stores ──────────────────────────────────────────────────────────────────────────
-
-
-def store(ev: Evaluator, base: Value, name: str, value: Value) -> None:
-    """`base.name = value`.
-
-    Raises:
-        Break: When the store runs code that is not evaluated.
-    """
-    base, value = ev.look(base), ev.look(value)
-    if isinstance(base, Unknown) or isinstance(value, Unknown):
-        raise unknown_operand(f"attribute `{name}` is stored with")
-    if not (isinstance(base, InstanceValue) and is_frozen(base.cls.__module__)):
-        ev.journal.changes += 1
-    if isinstance(base, InstanceValue):
-        static = _class_attribute(base.cls, name)
-        if (
-            static is not MISSING
-            and _is_data_descriptor(static)
-            and not isinstance(static, MemberDescriptorType)
-        ):
-            raise Break("SJ021", f"`{name}` of `{base.cls.__name__}` is a descriptor")
-        if base.cls.__setattr__ is not object.__setattr__:
-            raise Break("SJ021", f"`{base.cls.__name__}` defines `__setattr__`")
-        if base.name is not None:
-            residual = ev.residual
-            holder = base.name
-            ev.effect(
-                lambda: residual.emit(f"{holder}.{name} = {residual.reify(value)}"),
-                value,
-            )
-        ev.journal.set_item(base.attributes, name, value)
-        return
-    if isinstance(base, FunctionValue):
-        function_attributes.store(ev, base, name, value)
-        return
-    if isinstance(base, Known) and base.source is not None:
-        _store_outside(ev, base, name, value)
-        return
-    raise Break("SJ021", f"store to attribute `{name}` of a {type(base).__name__}")
-
-
-def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
-    obj, source = base.obj, base.source
-    assert source is not None
-    cls = type(obj)
-    if isinstance(obj, (type, ModuleType)):
-        raise Break("SJ021", f"store to attribute `{name}` of a {cls.__name__}")
-    ev.guards.type_of(source, obj)
-    if cls.__setattr__ not in (object.__setattr__, torch.nn.Module.__setattr__):
-        raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
-    static = _class_attribute(cls, name)
-    if static is not MISSING and _is_data_descriptor(static):
-        if not isinstance(static, MemberDescriptorType):
-            raise Break("SJ021", f"`{name}` of `{cls.__name__}` is a descriptor")
-    if isinstance(obj, torch.nn.Module) and (
-        name in obj._parameters
-        or name in obj._modules
-        or (isinstance(value, TensorValue) and value.cls is torch.nn.Parameter)
-        or (isinstance(value, Known) and isinstance(value.obj, torch.nn.Module))
-    ):
-        raise Break("SJ021", f"`{name}` is a parameter or submodule")
-    if isinstance(obj, torch.nn.Module) and name in obj._buffers:
-        if not isinstance(value, TensorValue) and not (
-            isinstance(value, Known) and value.obj is None
-        ):
-            raise Break("SJ030", f"raises TypeError: cannot assign to buffer `{name}`")
-    target = _target_source(obj, source, name)
-    ev.guards.mutated(source.guard, cls)
-    ev.journal.set_item(ev.overlay, (id(obj), name), value)
-    residual = ev.residual
-
-    def replay() -> None:
-        save_old(ev, target)
-        residual.emit(f"{residual.reify(base)}.{name} = {residual.reify(value)}")
-
-    ev.effect(replay, value)
-
-
-def _target_source(obj: Any, source: Source, name: str) -> Source:
-    """Where the old value of an attribute was read from."""
-    if isinstance(obj, torch.nn.Module) and name in obj._buffers:
-        return Item(Attribute(source, "_buffers"), name)
-    return Attribute(source, name)
-
-
-def delete(ev: Evaluator, base: Value, name: str) -> None:
-    """`del base.name`."""
-    if (
-        isinstance(base, InstanceValue)
-        and base.name is None
-        and name in base.attributes
-    ):
-        ev.journal.delete_item(base.attributes, name)
-        return
-    raise Break("SJ021", f"`del` of attribute `{name}`")

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -121,7 +122,10 @@ class SegmentBuilder:
                     self.operand(value.step),
                 )
             case Known():
-                return self.evaluator.operand_constant(value)
+                constant_operand = self.evaluator.operand_constant(value)
+                if isinstance(constant_operand, np.generic):
+                    return constant_operand.item()
+                return constant_operand
         raise Break("SJ020", "a tensor operation needs a value that is not known")
 
     def fake(self, value: Value) -> Any:
@@ -178,6 +182,8 @@ class SegmentBuilder:
         Raises:
             GraphBreak: SJ030 when eager would raise, SJ103 to SJ105 when fakes cannot run it.
         """
+        if args and isinstance(args[0], Known) and isinstance(args[0].obj, np.generic):
+            raise Break("SJ010", "NumPy makes the first step of this operation")
         fake_args = [self.fake(a) for a in args]
         fake_kwargs = {k: self.fake(v) for k, v in kwargs.items()}
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import attributes
+from . import attribute_stores, attributes
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen
 from .instances import make_instance
@@ -199,13 +199,15 @@ def _hasattr(ev: Evaluator, obj: Value, attribute: Value, /) -> Value:
 
 @evaluates(builtins.setattr)
 def _setattr(ev: Evaluator, obj: Value, attribute: Value, value: Value, /) -> Value:
-    attributes.store(ev, obj, _attribute_name(ev, attribute, "`setattr`"), value)
+    attribute_stores.store(ev, obj, _attribute_name(ev, attribute, "`setattr`"), value)
     return constant(None)
 
 
 @evaluates(builtins.delattr)
 def _delattr(ev: Evaluator, obj: Value, attribute: Value, /) -> Value:
-    attributes.delete(ev, ev.look(obj), _attribute_name(ev, attribute, "`delattr`"))
+    attribute_stores.delete(
+        ev, ev.look(obj), _attribute_name(ev, attribute, "`delattr`")
+    )
     return constant(None)
 
 

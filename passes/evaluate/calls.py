@@ -18,12 +18,14 @@ import libcst as cst
 import torch
 
 from . import (
+    attribute_stores,
     attributes,
     builtin_calls,
     callables,
     containers,
     contexts,
     conversions,
+    copying,
     custom_functions,
     functions,
     generators,
@@ -36,8 +38,10 @@ from . import (
     tensors,
 )
 from .breaks import Break, unknown_operand
+from .enums import unboxed
 from .frames import Frame
 from .frozen import is_frozen
+from .lazy import iterate as iterate_over
 from .sources import Attribute, Bound, Item
 from .values import (
     BuiltinMethod,
@@ -85,7 +89,7 @@ def operands(
     for argument in node.args:
         value = evaluate(ev, frame, argument.value)
         if argument.star == "*":
-            args += list(ev.iterate(iteration(ev, value)))
+            args += list(iterate_over(ev, iteration(ev, value)))
         elif argument.star == "**":
             if isinstance(value, Unknown):
                 raise unknown_operand("`**` needs")
@@ -126,11 +130,10 @@ def resolve(
     match function:
         case FunctionValue():
             frame = functions.frame_of_value(ev, function, args, kwargs)
-            return (
-                generators.make_generator(ev, frame)
-                if frame.source.is_generator
-                else frame
-            )
+            if frame.source.is_generator:
+                call = (function, args, kwargs)
+                return generators.make_generator(ev, frame, call)
+            return frame
         case MethodValue():
             return resolve(ev, function.function, [function.receiver, *args], kwargs)
         case ViewValue():
@@ -185,6 +188,8 @@ def _known(
     if isinstance(obj, (operator.itemgetter, operator.attrgetter)):
         ev.use(function)
         return callables.call_getter(ev, obj, args)
+    if library.is_pure_numpy(obj):
+        return fold_call(ev, obj, args, kwargs)
     if isinstance(obj, weakref.ref) and not args:
         return library.dereference(ev, function)
     if isinstance(obj, type):
@@ -253,9 +258,8 @@ def _python_function(
             if stop.diagnostic.code not in ("SJ103", "SJ104", "SJ105", "SJ010"):
                 raise
     if functions.is_generator(obj):
-        return generators.make_generator(
-            ev, functions.generator_frame(ev, function, args, kwargs)
-        )
+        frame = functions.generator_frame(ev, function, args, kwargs)
+        return generators.make_generator(ev, frame, (function, args, kwargs))
     managed = generators.manager_call(ev, function, args, kwargs)
     if managed is not None:
         return managed
@@ -356,10 +360,12 @@ def _plain(ev: Evaluator, value: Value, name: str) -> Any:
     if isinstance(value, TupleValue) and value.cls is tuple:
         return tuple(_plain(ev, item, name) for item in value.items)
     if isinstance(value, DictValue) and value.cls is dict:
-        return {key: _plain(ev, item, name) for key, item in ev.dict_items(value).items()}
+        return {
+            key: _plain(ev, item, name) for key, item in ev.dict_items(value).items()
+        }
     if isinstance(value, IteratorValue):
-        return [_plain(ev, item, name) for item in ev.iterate(value)]
-    obj = ev.known(value, f"`{name}`")
+        return [_plain(ev, item, name) for item in iterate_over(ev, value)]
+    obj = ev.known(unboxed(ev, value), f"`{name}`")
     if not is_constant(obj):
         raise Break("SJ010", f"`{name}` of an object that is not a constant")
     return obj
@@ -406,7 +412,14 @@ def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
     return SuperValue(cell.cell_contents, ev.look(method.env[first]))
 
 
-_TABLES = (conversions, custom_functions, iterators, module_trees)
+_TABLES = (
+    attribute_stores,
+    conversions,
+    copying,
+    custom_functions,
+    iterators,
+    module_trees,
+)
 """Modules whose import fills the table of callables that evaluation knows."""
 
 __all__ = ["call", "call_expression", "fold_call", "is_frozen", "resolve"]

@@ -10,7 +10,8 @@ import libcst as cst
 from ..scopes import writes
 from . import expressions, loops, targets
 from .frames import Frame
-from .lazy import lazy_iterator
+from .lazy import iterate as iterate_over
+from .lazy import lazy_iterator, next_item
 from .truth import truth
 from .values import DictValue, IteratorValue, ListValue, SetValue, Value
 
@@ -53,7 +54,7 @@ def _run(
 ) -> None:
     iterable = expressions.evaluate(ev, outer if first else inner, clause.iter)
     iterator = loops.iterator_over(ev, iterable)
-    for item in ev.iterate(iterator):
+    for item in iterate_over(ev, iterator):
         targets.assign(ev, inner, clause.target, item)
         if all(truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs):
             if clause.inner_for_in is not None:
@@ -114,13 +115,15 @@ def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) ->
     running: dict[int, IteratorValue] = {0: first}
 
     def accepted(clause: cst.CompFor) -> bool:
-        return all(truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs)
+        return all(
+            truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs
+        )
 
     def pull() -> Value | None:
         level = max(running) if running else -1
         while level >= 0:
             clause = clauses[level]
-            item = ev.next_item(running[level])
+            item = next_item(ev, running[level])
             if item is None:
                 ev.journal.delete_item(running, level)
                 level -= 1

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from . import tensors
 from .breaks import Break, unknown_operand
 from .iterators import sorted_items
+from .lazy import iterate as iterate_over
+from .lazy import next_item
 from .registry import checked
 from .subscripts import effect_if_outside
 from .values import (
@@ -90,7 +92,7 @@ def _known(
         from .loops import iterator_over
 
         parts = [
-            ev.known(item, "`join`") for item in ev.iterate(iterator_over(ev, args[0]))
+            ev.known(item, "`join`") for item in iterate_over(ev, iterator_over(ev, args[0]))
         ]
         args = [constant(tuple(parts))]
     return fold_call(ev, getattr(obj, name), args, kwargs)
@@ -131,7 +133,7 @@ def list_extend(ev: Evaluator, target: ListValue, iterable: Value) -> Value:
     """`target.extend(iterable)`."""
     from .loops import iterator_over
 
-    items = list(ev.iterate(iterator_over(ev, iterable)))
+    items = list(iterate_over(ev, iterator_over(ev, iterable)))
 
     def action(residual: Any, base: str) -> None:
         residual.emit(f"{base}.extend([{', '.join(residual.reify(i) for i in items)}])")
@@ -217,9 +219,15 @@ def _remove(ev: Evaluator, target: ListValue, item: Value) -> Value:
 
 
 def _sort(
-    ev: Evaluator, target: ListValue, *, key: Value | None = None, reverse: Value | None = None
+    ev: Evaluator,
+    target: ListValue,
+    *,
+    key: Value | None = None,
+    reverse: Value | None = None,
 ) -> Value:
-    replace_items(ev, target, sorted_items(ev, list(ev.list_items(target)), key, reverse))
+    replace_items(
+        ev, target, sorted_items(ev, list(ev.list_items(target)), key, reverse)
+    )
     return constant(None)
 
 
@@ -261,7 +269,14 @@ def _list_special(name: str) -> Any:
 
 _SPECIAL = {
     name: _list_special(name)
-    for name in ("__len__", "__contains__", "__getitem__", "__setitem__", "__delitem__", "__iter__")
+    for name in (
+        "__len__",
+        "__contains__",
+        "__getitem__",
+        "__setitem__",
+        "__delitem__",
+        "__iter__",
+    )
 }
 
 
@@ -372,7 +387,9 @@ def _set_entry(ev: Evaluator, target: DictValue, key: Any, value: Value) -> None
 
 
 def _delete_entry(ev: Evaluator, target: DictValue, key: Any) -> None:
-    effect_if_outside(ev, target, lambda r, b: r.emit(f"del {b}[{r.reify(constant(key))}]"))
+    effect_if_outside(
+        ev, target, lambda r, b: r.emit(f"del {b}[{r.reify(constant(key))}]")
+    )
     ev.journal.delete_item(target.items, key)
 
 
@@ -397,7 +414,7 @@ def _pop_item(ev: Evaluator, target: DictValue, last: Value | None = None) -> Va
     if last is not None and target.cls is dict:
         raise Break("SJ030", "raises TypeError: popitem() takes no arguments")
     newest = last is None or bool(ev.known(last, "`popitem`"))
-    key = (list(entries)[-1] if newest else next(iter(entries)))
+    key = list(entries)[-1] if newest else next(iter(entries))
     value = entries[key]
     _delete_entry(ev, target, key)
     return TupleValue([constant(key), value])
@@ -476,7 +493,9 @@ _DICT: dict[str, Any] = {
 # ── sets and iterators ──────────────────────────────────────────────────────────────
 
 
-def _change_set(ev: Evaluator, target: SetValue, name: str, keys: list[Any], text: str) -> None:
+def _change_set(
+    ev: Evaluator, target: SetValue, name: str, keys: list[Any], text: str
+) -> None:
     """Changes a set; one that existed before by the call `text`."""
     if target.cls is frozenset:
         raise Break("SJ030", f"raises AttributeError: a frozenset has no `{name}`")
@@ -541,7 +560,9 @@ def _set_update(name: str) -> Any:
         rows = [[_key(ev, item) for item in _iterated(ev, other)] for other in others]
         result = set(target.items)
         getattr(result, name)(*rows)
-        spelled = ", ".join(f"({''.join(_spelled(ev, k) + ', ' for k in row)})" for row in rows)
+        spelled = ", ".join(
+            f"({''.join(_spelled(ev, k) + ', ' for k in row)})" for row in rows
+        )
         _change_set(ev, target, name, list(result), f"{name}({spelled})")
         return constant(None)
 
@@ -601,7 +622,9 @@ def in_place(ev: Evaluator, name: str, left: Value, right: Value) -> Value | Non
         case DictValue() if name == "or":
             _update(ev, left, right)
             return left
-        case SetValue() if name in _SET_IN_PLACE and isinstance(right, (SetValue, ViewValue)):
+        case SetValue() if name in _SET_IN_PLACE and isinstance(
+            right, (SetValue, ViewValue)
+        ):
             if left.cls is frozenset:
                 return ev_apply(ev, name, left, right)
             _SET[_SET_IN_PLACE[name]](ev, left, right)
@@ -618,7 +641,7 @@ def ev_apply(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
 
 
 def _next(ev: Evaluator, target: IteratorValue) -> Value:
-    item = ev.next_item(target)
+    item = next_item(ev, target)
     if item is None:
         raise Break("SJ030", "raises StopIteration")
     return item

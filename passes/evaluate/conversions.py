@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import operators
+from . import enums, operators
 from .breaks import Break
 from .iterators import iterate, iterate_in_any_order
 from .registry import HANDLERS, Handler, evaluates
@@ -185,6 +185,9 @@ def text_of(ev: Evaluator, value: Value, function: Any) -> str:
     from .special_methods import call_special
 
     value = ev.look(value)
+    shown = enums.text(ev, value, function)
+    if shown is not None:
+        return shown
     match value:
         case Known() if is_constant(value.obj) or isinstance(value.obj, type):
             return str(function(ev.use(value)))

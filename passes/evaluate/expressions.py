@@ -10,7 +10,10 @@ import libcst as cst
 
 from . import attributes, calls, comprehensions, names, operators, subscripts
 from .breaks import Break
+from .enums import is_plain_member
+from .enums import text as enum_text
 from .frames import Frame
+from .lazy import iterate as iterate_over
 from .truth import truth
 from .values import (
     DictValue,
@@ -137,6 +140,8 @@ def _format(ev: Evaluator, value: Value, conversion: str | None, spec: str) -> s
     from .conversions import text_of
 
     value = ev.look(value)
+    if conversion is None and (shown := enum_text(ev, value, str, spec)) is not None:
+        return shown
     if isinstance(value, Known) and is_constant(value.obj) and conversion is None:
         obj = ev.use(value)
     else:
@@ -148,7 +153,9 @@ def _format(ev: Evaluator, value: Value, conversion: str | None, spec: str) -> s
     try:
         return format(obj, spec)
     except (ValueError, TypeError) as error:
-        raise Break("SJ030", f"an f-string raises {type(error).__name__}: {error}") from error
+        raise Break(
+            "SJ030", f"an f-string raises {type(error).__name__}: {error}"
+        ) from error
 
 
 def _unescape(text: str, prefix: str, quote: str) -> str:
@@ -165,7 +172,7 @@ def elements(ev: Evaluator, frame: Frame, nodes: Any) -> list[Value]:
     for element in nodes:
         value = evaluate(ev, frame, element.value)
         if isinstance(element, cst.StarredElement):
-            found += list(ev.iterate(iteration(ev, value)))
+            found += list(iterate_over(ev, iteration(ev, value)))
         else:
             found.append(value)
     return found
@@ -194,7 +201,9 @@ def _set(ev: Evaluator, frame: Frame, node: cst.Set) -> Value:
 def key_of(ev: Evaluator, value: Value) -> Any:
     """Returns the hashable constant that a dict key or set element stands for."""
     obj = ev.known(value, "a key")
-    if not (is_constant(obj) or callable(obj) or isinstance(obj, type)):
+    if not (
+        is_constant(obj) or callable(obj) or isinstance(obj, type) or is_plain_member(value)
+    ):
         raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
     try:
         hash(obj)
@@ -296,7 +305,7 @@ def index_of(ev: Evaluator, frame: Frame, node: cst.Subscript) -> Value:
             items.append(SliceValue(*bounds))
         elif part.star is not None:
             starred = True
-            items += list(ev.iterate(iteration(ev, evaluate(ev, frame, part.value))))
+            items += list(iterate_over(ev, iteration(ev, evaluate(ev, frame, part.value))))
         else:
             items.append(evaluate(ev, frame, part.value))
     is_tuple = starred or len(items) > 1 or _has_comma(node)

@@ -12,6 +12,8 @@ A generator that was not started yet is handed to Python as the call that makes 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -19,34 +21,85 @@ import libcst as cst
 
 from .breaks import Break
 from .frames import Block, Frame
-from .lazy import LazyItems
+from .lazy import LazyItems, next_item
+from .sources import Source
 from .values import IteratorValue, Known, Value, constant
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
 
+Call = tuple[Value, list[Value], dict[str, Value]]
+
+
+@dataclass(frozen=True)
+class _PendingCall(Source):
+    """Reaches a generator that was not started by making the call that makes it."""
+
+    generator: Generator
+    ev: Evaluator
+
+    @property
+    def residual(self) -> str:
+        generator, residual = self.generator, self.ev.residual
+        if generator.started:
+            raise Break(
+                "SJ002", "a generator that has been started is handed to Python"
+            )
+        function, args, kwargs = generator.call
+        texts = [residual.reify(arg) for arg in args]
+        texts += [f"{key}={residual.reify(value)}" for key, value in kwargs.items()]
+        name = residual.fresh("generator")
+        residual.emit(f"{name} = {residual.atom(function)}({', '.join(texts)})")
+        self.ev.journal.set_attr(generator, "name", name)
+        return name
+
+    @property
+    def guard(self) -> str:
+        raise Break("SJ002", "a generator made here is guarded")
+
+    @property
+    def hint(self) -> str:
+        return "generator"
+
 
 class Generator(IteratorValue):
-    """A generator object made during evaluation, with the frame in which it is suspended."""
+    """A generator object made during evaluation, with the frame in which it is suspended.
 
-    def __init__(self, ev: Evaluator, frame: Frame) -> None:
+    `call` is the function with its arguments: what Python runs to make it.
+    """
+
+    def __init__(self, ev: Evaluator, frame: Frame, call: Call) -> None:
         super().__init__([], generator=True)
         self.frame = frame
+        self.call = call
+        self.source = _PendingCall(self, ev)
         self.started = False
         self.yielded: Value | None = None
-        items = _GeneratorItems(ev, lambda: advance(ev, self))
-        items.owner = self
-        self.items = items
+        self.items = _GeneratorItems(ev, lambda: advance(ev, self), owner=self)
 
 
 class _GeneratorItems(LazyItems):
+    def __init__(
+        self, ev: Evaluator, pull: Callable[[], Value | None], owner: Generator
+    ) -> None:
+        super().__init__(ev, pull)
+        self.owner = owner
+
     def _force(self) -> None:
         raise Break("SJ002", "a generator is handed to Python")
 
+    def __iter__(self) -> Iterator[Value]:
+        """What a generator that was not started refers to: the operands of its call."""
+        owner = self.owner
+        if owner.name is None and owner.started:
+            self._force()
+        function, args, kwargs = owner.call
+        return iter([function, *args, *kwargs.values()])
 
-def make_generator(ev: Evaluator, frame: Frame) -> Generator:
+
+def make_generator(ev: Evaluator, frame: Frame, call: Call) -> Generator:
     """Returns the generator object that a call of a generator function makes."""
-    made = Generator(ev, frame)
+    made = Generator(ev, frame, call)
     frame.generator = made
     return made
 
@@ -54,6 +107,8 @@ def make_generator(ev: Evaluator, frame: Frame) -> Generator:
 def advance(ev: Evaluator, generator: Generator) -> Value | None:
     """Runs a generator up to its next `yield`; returns what it yields, None at its end."""
     frame = generator.frame
+    if generator.name is not None:
+        raise Break("SJ002", "a generator that Python has is advanced")
     if frame in ev.frames:
         raise Break("SJ030", "raises ValueError: generator already executing")
     ended: list[Value] = []
@@ -124,6 +179,16 @@ def yield_statement(ev: Evaluator, frame: Frame, node: cst.Yield) -> None:
     generator.yielded = value
 
 
+def holds_generator(iterator: IteratorValue) -> bool:
+    """Whether advancing an iterator runs a generator, which cannot be handed over then."""
+    if isinstance(iterator, Generator):
+        return True
+    items = iterator.items
+    return isinstance(items, LazyItems) and any(
+        holds_generator(s) for s in items.sources
+    )
+
+
 # ── context managers written as generators ──────────────────────────────────────────
 
 
@@ -155,7 +220,7 @@ def manager_call(
     ev.guards.add(f"{function.source.guard}.__code__ is {code}")
     source = Contents(function.source, position, "func")
     frame = generator_frame(ev, Known(inner, source), args, kwargs)
-    made = ManagerGenerator(ev, frame)
+    made = ManagerGenerator(ev, frame, (function, args, kwargs))
     frame.generator = made
     return made
 
@@ -166,7 +231,7 @@ def enter_generator(ev: Evaluator, context: Value) -> Value | None:
         return None
     if context.started:
         raise Break("SJ043", "a context manager is entered twice")
-    result = ev.next_item(context)
+    result = next_item(ev, context)
     if result is None:
         raise Break("SJ030", "raises RuntimeError: generator didn't yield")
     return result
@@ -174,7 +239,7 @@ def enter_generator(ev: Evaluator, context: Value) -> Value | None:
 
 def leave_generator(ev: Evaluator, context: Any) -> None:
     """Leaves such a manager: runs the rest of it."""
-    if ev.next_item(context) is not None:
+    if next_item(ev, context) is not None:
         raise Break("SJ030", "raises RuntimeError: generator didn't stop")
 
 

@@ -6,6 +6,7 @@ import math
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..namer import Namer
@@ -164,6 +165,10 @@ class GuardRecorder:
                 self.add(f"type({text}) is float and {text} == float({str(obj)!r})")
             else:
                 self.add(f"type({text}) is float and {text} == {obj!r}")
+        elif isinstance(obj, np.generic):
+            self.add(
+                f"type({text}) is {self._type_name(kind)} and repr({text}) == {repr(obj)!r}"
+            )
         elif kind is complex:
             self.add(f"type({text}) is complex and repr({text}) == {obj!r}")
         elif isinstance(obj, (torch.dtype, torch.layout, torch.memory_format)):

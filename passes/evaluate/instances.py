@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
+from . import enums
 from .binding import Signature, bind
 from .breaks import Break
 from .frozen import is_frozen
@@ -33,12 +36,18 @@ def make_instance(
         from .tensors import call_function
 
         return call_function(ev, cls, args, kwargs)
+    if issubclass(cls, enum.Enum):
+        return enums.by_value(ev, function, args, kwargs)
+    if issubclass(cls, np.generic):
+        from .calls import fold_call
+
+        return fold_call(ev, cls, args, kwargs)
     plain = (
         type(cls) is type
         and cls.__new__ is object.__new__
         and not issubclass(cls, (BaseException, torch.nn.Module, torch.Tensor))
         and not is_frozen(cls.__module__)
-        and cls.__setattr__ is object.__setattr__
+        and (cls.__setattr__ is object.__setattr__ or _has_setattr(cls))
         and not hasattr(cls, "__del__")
     )
     if not plain:
@@ -61,6 +70,13 @@ def make_instance(
 
     call(ev, attributes.load(ev, instance, "__init__"), args, kwargs)
     return instance
+
+
+def _has_setattr(cls: type) -> bool:
+    """Whether stores during construction can be evaluated."""
+    from .attribute_stores import is_frozen_dataclass
+
+    return is_frozen_dataclass(cls) or isinstance(cls.__setattr__, FunctionType)
 
 
 def _named_tuple(

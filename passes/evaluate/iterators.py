@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import operators
 from .breaks import Break
-from .lazy import LazyItems, lazy_iterator
+from .lazy import LazyItems, lazy_iterator, next_item
+from .lazy import iterate as iterate_over
 from .registry import evaluates
 from .truth import truth
 from .values import (
@@ -39,7 +40,7 @@ def iterator(ev: Evaluator, value: Value) -> IteratorValue:
 
 def iterate(ev: Evaluator, value: Value) -> list[Value]:
     """Returns `list(value)`, item by item."""
-    return list(ev.iterate(iterator(ev, value)))
+    return list(iterate_over(ev, iterator(ev, value)))
 
 
 def iterate_in_any_order(ev: Evaluator, value: Value) -> list[Value]:
@@ -83,7 +84,7 @@ def _next(ev: Evaluator, value: Value, default: Value | None = None, /) -> Value
             return call(ev, load(ev, value, "__next__"))
     if not isinstance(value, IteratorValue):
         raise Break("SJ020", "`next` of a value that is no tracked iterator")
-    item = ev.next_item(value)
+    item = next_item(ev, value)
     if item is not None:
         return item
     if default is not None:
@@ -98,10 +99,10 @@ def _enumerate(ev: Evaluator, iterable: Value, start: Value | None = None) -> Va
     made: IteratorValue
 
     def pull() -> Value | None:
-        item = ev.next_item(source)
+        item = next_item(ev, source)
         if item is None:
             return None
-        return TupleValue([constant(first + list.__len__(made.items)), item])  # type: ignore[arg-type]
+        return TupleValue([constant(first + len(made.items)), item])
 
     made = lazy_iterator(ev, pull, [source])
     return made
@@ -115,10 +116,10 @@ def _zip(ev: Evaluator, *iterables: Value, strict: Value | None = None) -> Value
     def pull() -> Value | None:
         row = []
         for position, source in enumerate(sources):
-            item = ev.next_item(source)
+            item = next_item(ev, source)
             if item is None:
                 if exact and (
-                    position or any(ev.next_item(s) is not None for s in sources[1:])
+                    position or any(next_item(ev, s) is not None for s in sources[1:])
                 ):
                     raise Break(
                         "SJ030", "raises ValueError: zip() arguments differ in length"
@@ -151,7 +152,7 @@ def _map(ev: Evaluator, function: Value, first: Value, /, *rest: Value) -> Value
     def pull() -> Value | None:
         row = []
         for source in sources:
-            item = ev.next_item(source)
+            item = next_item(ev, source)
             if item is None:
                 return None
             row.append(item)
@@ -166,7 +167,7 @@ def _select(
     source = iterator(ev, iterable)
 
     def pull() -> Value | None:
-        while (item := ev.next_item(source)) is not None:
+        while (item := next_item(ev, source)) is not None:
             if accept(truth(ev, item if _is_none(test) else call(ev, test, item))):
                 return item
         return None
@@ -223,9 +224,10 @@ def _sorted(
 def _sum(ev: Evaluator, iterable: Value, /, start: Value | None = None) -> Value:
     total = start if start is not None else constant(0)
     whole = isinstance(ev.look(iterable), SetValue) and all(
-        type(key) is int for key in ev.look(iterable).items  # type: ignore[attr-defined]
+        type(key) is int
+        for key in ev.look(iterable).items  # type: ignore[attr-defined]
     )
-    items = _any_order(ev, iterable) if whole else ev.iterate(iterator(ev, iterable))
+    items = _any_order(ev, iterable) if whole else iterate_over(ev, iterator(ev, iterable))
     for item in items:
         total = operators.apply(ev, "add", operator.add, total, item)
     return total
@@ -244,7 +246,7 @@ def _all(ev: Evaluator, iterable: Value, /) -> Value:
 def _any_order(ev: Evaluator, value: Value) -> Iterator[Value]:
     if isinstance(ev.look(value), SetValue):
         return iter(iterate_in_any_order(ev, value))
-    return ev.iterate(iterator(ev, value))
+    return iterate_over(ev, iterator(ev, value))
 
 
 def _extreme(
@@ -289,10 +291,10 @@ def _reduce(
     ev: Evaluator, function: Value, iterable: Value, initial: Value | None = None, /
 ) -> Value:
     source = iterator(ev, iterable)
-    total = initial if initial is not None else ev.next_item(source)
+    total = initial if initial is not None else next_item(ev, source)
     if total is None:
         raise Break("SJ030", "raises TypeError: reduce() of an empty iterable")
-    for item in ev.iterate(source):
+    for item in iterate_over(ev, source):
         total = call(ev, function, total, item)
     return total
 
@@ -311,12 +313,12 @@ def _chained(ev: Evaluator, outer: IteratorValue) -> IteratorValue:
     def pull() -> Value | None:
         while True:
             if state.inner is None:
-                following = ev.next_item(outer)
+                following = next_item(ev, outer)
                 if following is None:
                     return None
                 ev.journal.set_attr(state, "inner", iterator(ev, following))
             assert state.inner is not None
-            item = ev.next_item(state.inner)
+            item = next_item(ev, state.inner)
             if item is not None:
                 return item
             ev.journal.set_attr(state, "inner", None)
@@ -358,14 +360,14 @@ def _islice(ev: Evaluator, iterable: Value, *bounds: Value) -> Value:
     def advance(target: int) -> Value | None:
         item = None
         while state.consumed <= target:
-            item = ev.next_item(source)
+            item = next_item(ev, source)
             if item is None:
                 return None
             ev.journal.set_attr(state, "consumed", state.consumed + 1)
         return item
 
     def pull() -> Value | None:
-        index = list.__len__(made.items)  # type: ignore[arg-type]
+        index = len(made.items)
         if positions is None:
             return advance(start + index * step)
         if index < len(positions):
@@ -396,7 +398,7 @@ def _count(
     made: IteratorValue
 
     def pull() -> Value:
-        return constant(first + width * list.__len__(made.items))  # type: ignore[arg-type]
+        return constant(first + width * len(made.items))
 
     made = lazy_iterator(ev, pull)
     return made
@@ -413,9 +415,9 @@ def _cycle(ev: Evaluator, iterable: Value, /) -> Value:
     state = State()
 
     def pull() -> Value | None:
-        at_hand = list.__len__(made.items)  # type: ignore[arg-type]
+        at_hand = len(made.items)
         if state.saved is None:
-            item = ev.next_item(source)
+            item = next_item(ev, source)
             if item is not None:
                 return item
             ev.journal.set_attr(
@@ -440,10 +442,10 @@ def _accumulate(
     made: IteratorValue
 
     def pull() -> Value | None:
-        at_hand = list.__len__(made.items)  # type: ignore[arg-type]
+        at_hand = len(made.items)
         if at_hand == 0 and initial is not None and not _is_none(initial):
             return initial
-        item = ev.next_item(source)
+        item = next_item(ev, source)
         if item is None or at_hand == 0:
             return item
         total = list.__getitem__(made.items, at_hand - 1)  # type: ignore[arg-type]
@@ -463,7 +465,7 @@ def _zip_longest(
     filler = fillvalue if fillvalue is not None else constant(None)
 
     def pull() -> Value | None:
-        row = [ev.next_item(source) for source in sources]
+        row = [next_item(ev, source) for source in sources]
         if all(item is None for item in row):
             return None
         return TupleValue([filler if item is None else item for item in row])
@@ -476,7 +478,7 @@ def _take_while(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
     source = iterator(ev, iterable)
 
     def pull() -> Value | None:
-        item = ev.next_item(source)
+        item = next_item(ev, source)
         return item if item is not None and truth(ev, call(ev, test, item)) else None
 
     return lazy_iterator(ev, pull, [source])
@@ -488,10 +490,10 @@ def _drop_while(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
     made: IteratorValue
 
     def pull() -> Value | None:
-        item = ev.next_item(source)
-        if list.__len__(made.items) == 0:  # type: ignore[arg-type]
+        item = next_item(ev, source)
+        if len(made.items) == 0:
             while item is not None and truth(ev, call(ev, test, item)):
-                item = ev.next_item(source)
+                item = next_item(ev, source)
         return item
 
     made = lazy_iterator(ev, pull, [source])
@@ -503,7 +505,7 @@ def _star_map(ev: Evaluator, function: Value, iterable: Value, /) -> Value:
     source = iterator(ev, iterable)
 
     def pull() -> Value | None:
-        item = ev.next_item(source)
+        item = next_item(ev, source)
         return None if item is None else call(ev, function, *iterate(ev, item))
 
     return lazy_iterator(ev, pull, [source])
@@ -519,8 +521,8 @@ def _pairwise(ev: Evaluator, iterable: Value, /) -> Value:
     state = State()
 
     def pull() -> Value | None:
-        first = state.last if state.last is not None else ev.next_item(source)
-        second = ev.next_item(source) if first is not None else None
+        first = state.last if state.last is not None else next_item(ev, source)
+        second = next_item(ev, source) if first is not None else None
         if first is None or second is None:
             return None
         ev.journal.set_attr(state, "last", second)

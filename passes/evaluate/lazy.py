@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .breaks import Break
-from .values import IteratorValue, Value
+from .values import IteratorValue, ListValue, Value
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -33,11 +33,11 @@ class LazyItems(list[Value]):
         super().__init__()
         self._ev = ev
         self._pull = pull
-        self._sources = sources
-        self.owner: IteratorValue | None = None
+        self.sources = sources
         self.exhausted = False
 
-    def _more(self) -> bool:
+    def more(self) -> bool:
+        """Computes the next item; False at the end."""
         if self.exhausted:
             return False
         item = self._pull()
@@ -47,25 +47,19 @@ class LazyItems(list[Value]):
         self._ev.journal.append(self, item)
         return True
 
-    def __len__(self) -> int:
-        """The items at hand; one more than consumed, if there is one."""
-        if self.owner is not None and self.owner.position >= super().__len__():
-            self._more()
-        return super().__len__()
-
     def _force(self) -> None:
         if self._shared():
             raise Break("SJ040", "an iterator over another one is handed to Python")
         changes = self._ev.journal.changes
-        while self._more():
-            if super().__len__() > _FORCE_LIMIT:
+        while self.more():
+            if len(self) > _FORCE_LIMIT:
                 raise Break("SJ042", "an endless iterator is handed to Python")
         if self._ev.journal.changes != changes:
             raise Break("SJ040", "an iterator with side effects is handed to Python")
 
     def _shared(self) -> bool:
         """Whether a variable holds an iterator that this one advances."""
-        for source in self._sources:
+        for source in self.sources:
             if any(
                 value is source for f in self._ev.frames for value in f.env.values()
             ):
@@ -92,7 +86,22 @@ def lazy_iterator(
     generator: bool = False,
 ) -> IteratorValue:
     """Returns an iterator whose items are computed by `pull`, which may advance `sources`."""
-    items = LazyItems(ev, pull, sources)
-    iterator = IteratorValue(items, generator=generator)
-    items.owner = iterator
-    return iterator
+    return IteratorValue(LazyItems(ev, pull, sources), generator=generator)
+
+
+def next_item(ev: Evaluator, iterator: IteratorValue) -> Value | None:
+    """Advances an iterator; None at its end."""
+    items = iterator.items
+    sequence = ev.list_items(items) if isinstance(items, ListValue) else items
+    if iterator.position >= len(sequence):
+        if not isinstance(sequence, LazyItems) or not sequence.more():
+            return None
+    item = sequence[iterator.position]
+    ev.journal.set_attr(iterator, "position", iterator.position + 1)
+    return ev.look(item)
+
+
+def iterate(ev: Evaluator, iterator: IteratorValue) -> Iterator[Value]:
+    """Yields what is left of an iterator, advancing it."""
+    while (item := next_item(ev, iterator)) is not None:
+        yield item

@@ -8,9 +8,11 @@ import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from .breaks import Break
+from .conversions import fold
 from .registry import HANDLERS, Handler, evaluates
 from .sources import Called
 from .truth import truth
@@ -101,6 +103,27 @@ def dereference(ev: Evaluator, reference: Known) -> Value:
         raise Break("SJ020", "a weak reference that is reached by no path")
     ev.guards.type_of(reference.source, reference.obj)
     return ev.wrap(target, Called(reference.source))
+
+
+_NUMPY_FUNCTIONS = (
+    "prod",
+    "round",
+    "clip",
+    "isnan",
+    "isinf",
+    "isclose",
+    "min",
+    "max",
+    "sum",
+    "mean",
+)
+for _name in _NUMPY_FUNCTIONS:
+    HANDLERS[getattr(np, _name)] = fold(getattr(np, _name))
+
+
+def is_pure_numpy(obj: Any) -> bool:
+    """Whether a callable computes a NumPy scalar of numbers and nothing else."""
+    return isinstance(obj, np.ufunc)
 
 
 # ── side effects ────────────────────────────────────────────────────────────────────

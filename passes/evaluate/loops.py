@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
+from . import enums
 from .breaks import Break, unknown_operand
 from .frames import Block, Frame
-from .lazy import LazyItems, lazy_iterator
+from .generators import holds_generator
+from .lazy import LazyItems, lazy_iterator, next_item
 from .modules import module_children
-from .sources import Attribute
 from .special_methods import call_special, special
 from .suites import body_of
 from .truth import truth
@@ -89,9 +90,11 @@ def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValu
     keys = list(owner.items)
 
     def pull() -> Value | None:
-        index = list.__len__(made.items)  # type: ignore[arg-type]
+        index = len(made.items)
         if len(owner.items) != len(keys):
-            raise Break("SJ030", "raises RuntimeError: dictionary changed size during iteration")
+            raise Break(
+                "SJ030", "raises RuntimeError: dictionary changed size during iteration"
+            )
         if list(owner.items) != keys:
             raise Break("SJ020", "a dict changes its keys while it is iterated over")
         if index >= len(keys):
@@ -99,7 +102,11 @@ def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValu
         if view.kind == "keys":
             return items[index]
         value = owner.items[keys[index]]
-        return value if view.kind == "values" else TupleValue([constant(keys[index]), value])
+        return (
+            value
+            if view.kind == "values"
+            else TupleValue([constant(keys[index]), value])
+        )
 
     made = lazy_iterator(ev, pull)
     return made
@@ -133,7 +140,9 @@ def _as_iterator(ev: Evaluator, made: Value) -> IteratorValue:
     made = ev.look(made)
     if isinstance(made, IteratorValue):
         return made
-    raise Break("SJ041", "`__iter__` gives an object whose `__next__` raises StopIteration")
+    raise Break(
+        "SJ041", "`__iter__` gives an object whose `__next__` raises StopIteration"
+    )
 
 
 def _over_tensor(ev: Evaluator, value: TensorValue) -> IteratorValue:
@@ -157,11 +166,8 @@ def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
             return IteratorValue(modules)
     if type(obj) is dict and value.source is None:
         return IteratorValue([constant(key) for key in obj])
-    if isinstance(obj, type) and issubclass(obj, enum.Enum):
-        members = [ev.wrap(m, Attribute(value.source, m.name)) for m in obj] if value.source else None
-        if members is not None:
-            ev.use(value)
-            return IteratorValue(members)
+    if isinstance(obj, enum.EnumMeta):
+        return IteratorValue(enums.members(ev, value))
     if special(ev, value, "__iter__") is not None:
         return _over_instance(ev, value)
     raise Break("SJ041", f"loop over a `{type(obj).__name__}`")
@@ -186,11 +192,33 @@ def for_statement(
             raise Break("SJ042", f"a loop of {left} iterations is too long to unroll")
     block = Block(body_of(node), "for", node, iterator)
     block.index = len(block.statements)
+    if ev.can_split and holds_generator(iterator):
+        return _whole(ev, frame, block)
     frame.blocks.append(block)
     ev.journal.record(
         lambda: frame.blocks.remove(block) if block in frame.blocks else None
     )
     return Flow.NEXT, None
+
+
+def _whole(
+    ev: Evaluator, frame: Frame, block: Block
+) -> tuple[Flow, Value | None]:
+    """Runs a loop as one transaction: its iterator cannot be handed over half-way."""
+    from .evaluator import Flow
+
+    blocks = list(frame.blocks)
+    frame.blocks.append(block)
+    can_split, ev.can_split = ev.can_split, False
+    try:
+        while len(frame.blocks) > len(blocks):
+            ended = ev._step(frame, len(blocks), split=False)
+            if ended is not None:
+                return ended
+        return Flow.NEXT, None
+    finally:
+        frame.blocks[:] = blocks
+        ev.can_split = can_split
 
 
 def while_statement(
@@ -223,7 +251,7 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
     node = block.node
     if block.kind == "for":
         assert isinstance(node, cst.For) and block.iterator is not None
-        item = ev.next_item(block.iterator)
+        item = next_item(ev, block.iterator)
         if item is not None:
             targets.assign(ev, frame, node.target, item)
     else:

@@ -84,7 +84,11 @@ def call_slice(
     ev: Evaluator, modules: ModuleSlice, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     """`layers[1:](x)` of a `Sequential`: the modules one after the other."""
-    if modules.cls.forward is not torch.nn.Sequential.forward or len(args) != 1 or kwargs:
+    if (
+        modules.cls.forward is not torch.nn.Sequential.forward
+        or len(args) != 1
+        or kwargs
+    ):
         raise Break("SJ010", f"a slice of a `{modules.cls.__name__}` is called")
     if has_global_hooks():
         raise Break("SJ010", "hooks for all modules are registered")

@@ -134,7 +134,7 @@ def _hand_out(
     ev: Evaluator, entries: list[_Entry], last: Callable[[], None], named: bool
 ) -> Value:
     def pull() -> Value | None:
-        index = list.__len__(made.items)  # type: ignore[arg-type]
+        index = len(made.items)
         if index >= len(entries):
             last()
             return None

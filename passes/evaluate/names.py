@@ -174,7 +174,11 @@ def save_old(ev: Evaluator, target: Source, below_only: bool = False) -> None:
         inside = path.startswith((text + ".", text + "["))
         if not (inside or (path == text and not below_only)):
             continue
-        if isinstance(value, Known) and is_constant(value.obj) and ev.guards.decided(first):
+        if (
+            isinstance(value, Known)
+            and is_constant(value.obj)
+            and ev.guards.decided(first)
+        ):
             ev.journal.set_attr(value, "source", None)  # its value is known: a literal
             continue
         if getattr(value, "name", None) is None and hasattr(value, "source"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,8 @@ import torch
 
 from . import user_operators
 from .breaks import Break, unknown_operand
+from .enums import members, unboxed
+from .lazy import iterate as iterate_over
 from .special_methods import call_special, special
 from .truth import truth
 from .values import (
@@ -99,7 +102,7 @@ def apply(
     ev: Evaluator, name: str, function: Callable[..., Any], left: Value, right: Value
 ) -> Value:
     """Returns `function(left, right)` for a binary operator."""
-    left, right = ev.look(left), ev.look(right)
+    left, right = unboxed(ev, left), unboxed(ev, right)
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         raise unknown_operand(f"`{name}` needs")
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -119,7 +122,9 @@ def apply(
     if name == "or" and isinstance(left, DictValue) and isinstance(right, DictValue):
         merged = {**ev.dict_items(left), **ev.dict_items(right)}
         return DictValue(merged, cls=left.cls if left.cls is not dict else right.cls)
-    if isinstance(left, (SetValue, ViewValue)) and isinstance(right, (SetValue, ViewValue)):
+    if isinstance(left, (SetValue, ViewValue)) and isinstance(
+        right, (SetValue, ViewValue)
+    ):
         return _set_operator(name, function, _as_set(ev, left), _as_set(ev, right))
     if name == "mod" and isinstance(left, Known) and isinstance(left.obj, str):
         return constant(ev.use(left) % ev.known(right, "`%` formatting"))
@@ -333,6 +338,7 @@ def compare_values(
     right: Value,
 ) -> Value:
     """Returns a rich comparison."""
+    left, right = unboxed(ev, left), unboxed(ev, right)
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         raise unknown_operand("a comparison needs")
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
@@ -348,7 +354,9 @@ def compare_values(
     if name in ("eq", "ne"):
         same = _equal(ev, left, right)
         return constant(same if name == "eq" else not same)
-    if isinstance(left, (SetValue, ViewValue)) and isinstance(right, (SetValue, ViewValue)):
+    if isinstance(left, (SetValue, ViewValue)) and isinstance(
+        right, (SetValue, ViewValue)
+    ):
         sets = [set(_as_set(ev, v).items) for v in (left, right)]
         return constant(function(*sets))
     sequences = (TupleValue, ListValue)
@@ -377,7 +385,7 @@ def _order(
 
 def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
     """Structural equality of what is known."""
-    left, right = ev.look(left), ev.look(right)
+    left, right = unboxed(ev, left), unboxed(ev, right)
     if user_operators.is_user_object(left) or user_operators.is_user_object(right):
         return truth(ev, user_operators.compare(ev, "eq", left, right))
     left, right = _as_tuple(left), _as_tuple(right)
@@ -392,12 +400,18 @@ def _equal(ev: Evaluator, left: Value, right: Value) -> bool:
         return all(_same_item(ev, x, y) for x, y in zip(a, b))
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         a_items, b_items = ev.dict_items(left), ev.dict_items(right)
-        if left.cls is not dict and right.cls is not dict and list(a_items) != list(b_items):
+        if (
+            left.cls is not dict
+            and right.cls is not dict
+            and list(a_items) != list(b_items)
+        ):
             return False  # ordered dicts compare their order too
         return a_items.keys() == b_items.keys() and all(
             _same_item(ev, a_items[k], b_items[k]) for k in a_items
         )
-    if isinstance(left, (SetValue, ViewValue)) and isinstance(right, (SetValue, ViewValue)):
+    if isinstance(left, (SetValue, ViewValue)) and isinstance(
+        right, (SetValue, ViewValue)
+    ):
         return set(_as_set(ev, left).items) == set(_as_set(ev, right).items)
     if isinstance(left, (TensorValue, Scalar)) or isinstance(
         right, (TensorValue, Scalar)
@@ -511,13 +525,17 @@ def contains(ev: Evaluator, item: Value, container: Value) -> bool:
 
             return any(_same_item(ev, v, item) for v in view_items(ev, container))
         case IteratorValue():
-            return any(_same_item(ev, v, item) for v in ev.iterate(container))
-        case Known() | InstanceValue() if special(ev, container, "__contains__") is not None:
+            return any(_same_item(ev, v, item) for v in iterate_over(ev, container))
+        case Known() | InstanceValue() if (
+            special(ev, container, "__contains__") is not None
+        ):
             return truth(ev, call_special(ev, container, "__contains__", item))  # type: ignore[arg-type]
         case ListValue():
             return any(_same_item(ev, v, item) for v in ev.list_items(container))
         case TupleValue():
             return any(_same_item(ev, v, item) for v in container.items)
+        case Known() if isinstance(container.obj, enum.EnumMeta):
+            return any(_same_item(ev, v, item) for v in members(ev, container))
         case Known() if is_constant(container.obj):
             return bool(fold(ev, lambda a, b: a in b, item, container).obj)  # type: ignore[attr-defined]
         case Known() if isinstance(container.obj, (dict, set, frozenset)):

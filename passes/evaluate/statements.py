@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from . import (
+    attribute_stores,
     attributes,
     contexts,
     expressions,
@@ -98,7 +99,7 @@ def _augmented(ev: Evaluator, frame: Frame, node: cst.AugAssign) -> Result:
         new = operators.in_place(ev, kind, old, right)
         # Storing the same tensor back into a buffer or attribute changes nothing.
         if not (new is old and isinstance(new, TensorValue)):
-            attributes.store(ev, base, name, new)
+            attribute_stores.store(ev, base, name, new)
     elif isinstance(target, cst.Subscript):
         base = expressions.evaluate(ev, frame, target.value)
         index = expressions.index_of(ev, frame, target)
@@ -139,7 +140,7 @@ def _counter(
     variable = ev.residual.fresh(name.strip("_") or "count")
     step = ev.residual.reify(constant(ev.use(right)))
     ev.residual.emit_tracked(f"{variable} = {old.source.residual} {symbol} {step}")
-    attributes.store(ev, base, name, ev.scalar(variable, int, variable))
+    attribute_stores.store(ev, base, name, ev.scalar(variable, int, variable))
     return True
 
 

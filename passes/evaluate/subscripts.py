@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from . import enums
 from .breaks import Break, unknown_operand
 from .modules import module_keys
 from .names import save_old
@@ -103,6 +105,8 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
         from .operators import fold
 
         return fold(ev, operator.getitem, base, index)
+    if isinstance(obj, enum.EnumMeta):
+        return enums.by_name(ev, base, index)
     if base.source is None:
         if isinstance(obj, type):
             return constant_generic(ev, obj, index)
@@ -265,7 +269,9 @@ def delete(ev: Evaluator, base: Value, index: Value) -> None:
         key = _key(ev, index)
         if key not in base.items:
             raise Break("SJ030", f"raises KeyError: {key!r}")
-        effect_if_outside(ev, base, lambda r, b: r.emit(f"del {b}[{r.reify(constant(key))}]"))
+        effect_if_outside(
+            ev, base, lambda r, b: r.emit(f"del {b}[{r.reify(constant(key))}]")
+        )
         ev.journal.delete_item(base.items, key)
         return
     if isinstance(base, ListValue) and not isinstance(index, SliceValue):

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from . import attributes, expressions, loops, names, subscripts
+from . import attribute_stores, expressions, loops, names, subscripts
 from .breaks import Break, unknown_operand
 from .frames import Frame
+from .lazy import iterate as iterate_over
 from .values import ListValue, Unknown, Value
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ def assign(
         _unpack(ev, frame, target, value)
     elif isinstance(target, cst.Attribute):
         base = expressions.evaluate(ev, frame, target.value)
-        attributes.store(ev, base, expressions.mangled(frame, target.attr.value), value)
+        attribute_stores.store(
+            ev, base, expressions.mangled(frame, target.attr.value), value
+        )
     elif isinstance(target, cst.Subscript):
         base = expressions.evaluate(ev, frame, target.value)
         index = expressions.index_of(ev, frame, target)
@@ -46,7 +49,7 @@ def _unpack(
 ) -> None:
     if isinstance(value, Unknown):
         raise unknown_operand("unpacking needs")
-    items = list(ev.iterate(loops.iterator_over(ev, value)))
+    items = list(iterate_over(ev, loops.iterator_over(ev, value)))
     places = target.elements
     starred = [i for i, p in enumerate(places) if isinstance(p, cst.StarredElement)]
     if not starred:
@@ -80,6 +83,6 @@ def delete(ev: Evaluator, frame: Frame, target: cst.BaseExpression) -> None:
         subscripts.delete(ev, base, expressions.index_of(ev, frame, target))
     elif isinstance(target, cst.Attribute):
         base = expressions.evaluate(ev, frame, target.value)
-        attributes.delete(ev, base, expressions.mangled(frame, target.attr.value))
+        attribute_stores.delete(ev, base, expressions.mangled(frame, target.attr.value))
     else:
         raise Break("SJ040", f"`del` of a {type(target).__name__}")

@@ -63,7 +63,7 @@ _READS_DATA = {
 
 _NATIVE_METHODS = frozenset(
     "backward register_hook register_post_accumulate_grad_hook retain_grad share_memory_ "
-    "data_ptr untyped_storage storage element_size record_stream set_ resize_ resize_as_ "
+    "data_ptr untyped_storage storage _is_view is_pinned is_shared sizeof __sizeof__ record_stream set_ resize_ resize_as_ "
     "__dlpack__ __reduce__ __reduce_ex__ __deepcopy__ pin_memory is_shared requires_grad_ "
     "detach_ map_ map2_ apply_ swapaxes_ t_ transpose_ squeeze_ unsqueeze_ swapdims_ "
     "_typed_storage module_load as_subclass align_to refine_names rename rename_ is_set_to".split()
@@ -202,12 +202,24 @@ def call_method(
             harmless=True,
             result=_READS_DATA[name],
         )
+    if name == "storage_offset":
+        return _storage_offset(ev, receiver)
     if name in _NATIVE_METHODS:
         raise Break("SJ010", f"`.{name}()` has effects that are not traced")
     _check_operands([*args, *kwargs.values()])
     return ev.builder.call(
         "call_method", name, [receiver, *args], kwargs, name.strip("_")
     )
+
+
+def _storage_offset(ev: Evaluator, tensor: TensorValue) -> Value:
+    if tensor.source is None:
+        raise Break(
+            "SJ010", "`.storage_offset()` of a new tensor", harmless=True, result=int
+        )
+    offset = int(tensor.fake.storage_offset())
+    ev.guards.add(f"{tensor.source.guard}.storage_offset() == {offset}")
+    return Known(offset)
 
 
 def number_type(tensor: TensorValue) -> type | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from .breaks import Break, unknown_operand
+from .enums import unboxed
 from .values import (
     BuiltinMethod,
     ContextValue,
@@ -92,6 +94,9 @@ def _by_methods(ev: Evaluator, value: Value) -> bool | None:
 
 
 def _known(ev: Evaluator, value: Known) -> bool:
+    plain = unboxed(ev, value)
+    if plain is not value and isinstance(plain, Known):
+        value = plain
     obj = value.obj
     if is_constant(obj):
         return bool(ev.use(value))
@@ -148,6 +153,8 @@ def size_of(ev: Evaluator, value: Value) -> int:
             return int(value.fake.shape[0])
         case Known():
             obj: Any = value.obj
+            if isinstance(obj, enum.EnumMeta):
+                return len(ev.use(value))
             if is_constant(obj):
                 return len(ev.use(value))
             if type(obj) in (dict, list, set, frozenset) or _has_library_size(obj):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+import numpy as np
 import torch
 
 from .sources import Source
@@ -258,6 +259,11 @@ CONSTANT_TYPES = (
     torch.memory_format,
     torch.Size,
     range,
+    np.bool_,
+    np.int32,
+    np.int64,
+    np.float32,
+    np.float64,
 )
 """Types whose instances are immutable and compared by value."""
 

@@ -32,8 +32,17 @@ if TYPE_CHECKING:
     from .evaluator import Evaluator
 
 _NUMBERS = (int, float)
-_FIXED = (torch.Tensor, tuple, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+_FIXED = (
+    torch.Tensor,
+    tuple,
+    type,
+    ModuleType,
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+)
 """Objects that no store changes as far as evaluation knows."""
+_BUILTIN = (dict, list, tuple, set, frozenset, torch.Tensor, torch.nn.Parameter)
 _LARGE_CONTAINER = 1024
 _LARGE_NUMBER = 2**62
 
@@ -44,7 +53,11 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     One object is one value: when a second source reaches an object that was seen before, a guard
     fixes that both are the same.
     """
-    if type(obj) in _NUMBERS and source.guard in ev.dynamic and abs(obj) < _LARGE_NUMBER:
+    if (
+        type(obj) in _NUMBERS
+        and source.guard in ev.dynamic
+        and abs(obj) < _LARGE_NUMBER
+    ):
         return _dynamic_number(ev, obj, source)
     if is_constant(obj) and type(obj) is not tuple:
         return _constant(ev, obj, source)
@@ -57,12 +70,25 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
             ev.guards.add(f"{source.guard} is {first.guard}")
         if not (isinstance(value, Known) and first.guard != source.guard):
             return value
+    _refuse_namespaces(ev, obj)
     value = _wrap_new(ev, obj, source)
     ev.journal.set_item(ev.memo, id(obj), (value, source))
     ev.keep_alive.append(obj)
     if not isinstance(obj, _FIXED):
         ev.guards.reached(source.guard, obj)
     return value
+
+
+def _refuse_namespaces(ev: Evaluator, obj: Any) -> None:
+    """A dict that is the `__dict__` of a tracked object would be a second way to it."""
+    if type(obj) is dict:
+        for other in ev.keep_alive:
+            if type(other) not in _BUILTIN and getattr(other, "__dict__", None) is obj:
+                raise Break("SJ020", "the `__dict__` of an object is an object of its own")
+    elif type(obj) not in _BUILTIN and any(type(o) is dict for o in ev.keep_alive):
+        namespace = getattr(obj, "__dict__", None)
+        if namespace is not None and any(o is namespace for o in ev.keep_alive):
+            raise Break("SJ020", "the `__dict__` of an object is an object of its own")
 
 
 def _constant(ev: Evaluator, obj: Any, source: Source) -> Value:

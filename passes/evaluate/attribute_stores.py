@@ -1,0 +1,171 @@
+"""Storing and deleting attributes: slots, properties, modules, objects from outside."""
+
+from __future__ import annotations
+
+from types import FunctionType, MemberDescriptorType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from . import attributes, function_attributes
+from .breaks import Break, unknown_operand
+from .frozen import is_frozen
+from .iterators import call
+from .names import save_old
+from .registry import evaluates
+from .sources import Attribute, Item, Source
+from .special_methods import special
+from .values import (
+    FunctionValue,
+    InstanceValue,
+    Known,
+    TensorValue,
+    Unknown,
+    Value,
+    constant,
+)
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_PLAIN_SETATTR = (object.__setattr__, torch.nn.Module.__setattr__)
+
+
+def store(ev: Evaluator, base: Value, name: str, value: Value) -> None:
+    """`base.name = value`.
+
+    Raises:
+        Break: When the store runs code that is not evaluated.
+    """
+    base, value = ev.look(base), ev.look(value)
+    if isinstance(base, Unknown) or isinstance(value, Unknown):
+        raise unknown_operand(f"attribute `{name}` is stored with")
+    if isinstance(base, (InstanceValue, Known)):
+        hook = special(ev, base, "__setattr__")
+        if hook is not None:
+            call(ev, hook, constant(name), value)
+            return
+    store_plainly(ev, base, name, value)
+
+
+def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
+    """What `object.__setattr__`, or that of a module, does."""
+    if not (isinstance(base, InstanceValue) and is_frozen(base.cls.__module__)):
+        ev.journal.changes += 1
+    if isinstance(base, InstanceValue):
+        if _by_property(ev, base, base.cls, name, value):
+            return
+        _check_dataclass(base.cls, name)
+        if base.name is not None:
+            residual = ev.residual
+            holder = base.name
+            ev.effect(
+                lambda: residual.emit(f"{holder}.{name} = {residual.reify(value)}"),
+                value,
+            )
+        ev.journal.set_item(base.attributes, name, value)
+        return
+    if isinstance(base, FunctionValue):
+        function_attributes.store(ev, base, name, value)
+        return
+    if isinstance(base, Known) and base.source is not None:
+        if not isinstance(base.obj, (type, ModuleType)):
+            if _by_property(ev, base, type(base.obj), name, value):
+                return
+        _store_outside(ev, base, name, value)
+        return
+    raise Break("SJ021", f"store to attribute `{name}` of a {type(base).__name__}")
+
+
+def _check_dataclass(cls: type, name: str) -> None:
+    if cls.__setattr__ is not object.__setattr__ and not is_frozen_dataclass(cls):
+        raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
+
+
+def is_frozen_dataclass(cls: type) -> bool:
+    """Whether `__setattr__` is the one that `dataclass(frozen=True)` wrote."""
+    parameters = getattr(cls, "__dataclass_params__", None)
+    return parameters is not None and bool(parameters.frozen)
+
+
+def _by_property(
+    ev: Evaluator, base: Value, cls: type, name: str, value: Value
+) -> bool:
+    """Stores through a property or another data descriptor; False if there is none."""
+    static = attributes._class_attribute(cls, name)
+    if static is attributes.MISSING or not attributes._is_data_descriptor(static):
+        return False
+    if isinstance(static, MemberDescriptorType):
+        return False
+    if isinstance(static, property):
+        if static.fset is None:
+            raise Break(
+                "SJ030", f"raises AttributeError: property `{name}` has no setter"
+            )
+        if isinstance(static.fset, FunctionType):
+            setter = attributes.user_function(ev, cls, static.fset, name, reader="fset")
+            call(ev, setter, base, value)
+            return True
+    raise Break("SJ021", f"`{name}` of `{cls.__name__}` is a descriptor")
+
+
+@evaluates(object.__setattr__, torch.nn.Module.__setattr__)
+def _object_setattr(
+    ev: Evaluator, base: Value, attribute: Value, value: Value, /
+) -> Value:
+    name = ev.known(attribute, "`__setattr__`")
+    store_plainly(ev, ev.look(base), str(name), ev.look(value))
+    return constant(None)
+
+
+def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
+    obj, source = base.obj, base.source
+    assert source is not None
+    cls = type(obj)
+    if isinstance(obj, (type, ModuleType)):
+        raise Break("SJ021", f"store to attribute `{name}` of a {cls.__name__}")
+    ev.guards.type_of(source, obj)
+    library = next(c.__setattr__ for c in cls.__mro__ if is_frozen(c.__module__))
+    if library not in _PLAIN_SETATTR:
+        raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
+    if isinstance(obj, torch.nn.Module) and (
+        name in obj._parameters
+        or name in obj._modules
+        or (isinstance(value, TensorValue) and value.cls is torch.nn.Parameter)
+        or (isinstance(value, Known) and isinstance(value.obj, torch.nn.Module))
+    ):
+        raise Break("SJ021", f"`{name}` is a parameter or submodule")
+    if isinstance(obj, torch.nn.Module) and name in obj._buffers:
+        if not isinstance(value, TensorValue) and not (
+            isinstance(value, Known) and value.obj is None
+        ):
+            raise Break("SJ030", f"raises TypeError: cannot assign to buffer `{name}`")
+    target = _target_source(obj, source, name)
+    ev.guards.mutated(source.guard, cls)
+    ev.journal.set_item(ev.overlay, (id(obj), name), value)
+    residual = ev.residual
+
+    def replay() -> None:
+        save_old(ev, target)
+        residual.emit(f"{residual.reify(base)}.{name} = {residual.reify(value)}")
+
+    ev.effect(replay, value)
+
+
+def _target_source(obj: Any, source: Source, name: str) -> Source:
+    """Where the old value of an attribute was read from."""
+    if isinstance(obj, torch.nn.Module) and name in obj._buffers:
+        return Item(Attribute(source, "_buffers"), name)
+    return Attribute(source, name)
+
+
+def delete(ev: Evaluator, base: Value, name: str) -> None:
+    """`del base.name`."""
+    if (
+        isinstance(base, InstanceValue)
+        and base.name is None
+        and name in base.attributes
+    ):
+        ev.journal.delete_item(base.attributes, name)
+        return
+    raise Break("SJ021", f"`del` of attribute `{name}`")
