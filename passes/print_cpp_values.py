@@ -228,8 +228,18 @@ class Printer:
         )
         if load.mask is None or not masked:
             return Text(text)
-        nothing = literal(0, load.dtype).text
-        return Text(f"{self.of(load.mask).within(_OR)} ? {text} : {nothing}", _CHOICE)
+        return self._choice(
+            self.of(load.mask), Text(text), literal(0, load.dtype), load.dtype
+        )
+
+    @staticmethod
+    def _choice(condition: Text, a: Text, b: Text, dtype: torch.dtype) -> Text:
+        """`condition ? a : b`; of the bits for half precision (gcc does not choose structs)."""
+        if dtype in (torch.float16, torch.bfloat16):
+            left, right = (f"{t.within(_ATOM)}.bits" for t in (a, b))
+            return Text(f"{C_TYPES[dtype]}({condition.within(_OR)} ? {left} : {right})")
+        text = f"{condition.within(_OR)} ? {a.within(_OR)} : {b.within(_CHOICE)}"
+        return Text(text, _CHOICE)
 
     def _cast(self, value: Op) -> Text:
         (operand,) = value.args
@@ -275,8 +285,7 @@ class Printer:
                 if isinstance(branch, Load) and branch.mask in masks:
                     if self._known(branch) is None:
                         args[place + 1] = self._load(branch, masked=False)
-            choice = f"{args[0].within(_OR)} ? {args[1].within(_OR)} : {args[2].within(_CHOICE)}"
-            return Text(choice, _CHOICE)
+            return self._choice(args[0], args[1], args[2], value.dtype)
         elif value.name == "neg":
             text = Text(f"-{args[0].within(_ATOM)}", _UNARY)
         elif value.name == "bitwise_not":

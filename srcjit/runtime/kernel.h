@@ -17,6 +17,7 @@ struct bfloat16 {
     bfloat16() = default;
     INLINE_MEMBER bfloat16(const bfloat16& other) : bits(other.bits) {}
     INLINE_MEMBER void operator=(const bfloat16& other) { bits = other.bits; }
+    INLINE_MEMBER explicit bfloat16(unsigned short n) : bits(n) {}
     INLINE_MEMBER explicit bfloat16(float x) : bits(bfloat16_bits(x)) {}
     INLINE_MEMBER explicit operator float() const { return float_of((int)((unsigned)bits << 16)); }
 };
@@ -47,6 +48,7 @@ struct float16 {
     float16() = default;
     INLINE_MEMBER float16(const float16& other) : bits(other.bits) {}
     INLINE_MEMBER void operator=(const float16& other) { bits = other.bits; }
+    INLINE_MEMBER explicit float16(unsigned short n) : bits(n) {}
     INLINE_MEMBER explicit float16(float x) : bits(float16_bits(x)) {}
     INLINE_MEMBER explicit operator float() const { return float_of_half(bits); }
 };

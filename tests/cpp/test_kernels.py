@@ -195,6 +195,29 @@ def test_half_precision_conversions_are_exhaustive() -> None:
         )
 
 
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_choices_and_masked_loads_of_every_dtype(dtype: torch.dtype) -> None:
+    """cat([x, y]) and a padded copy: what a mask rules out is not read."""
+    x, y = wild(dtype, 40), wild(dtype, 41)
+    out, padded = torch.empty(81, dtype=dtype), torch.empty(81, dtype=dtype)
+    i = axis("i", 81)
+    first = op("lt", IndexValue(i.symbol), Const(40, torch.int64))
+    rest = op("bitwise_not", first)
+    a = Load(buffer("x", x), i.symbol, first)
+    b = Load(buffer("y", y), i.symbol - 40, rest)
+    stores = (
+        Store(buffer("out", out), i.symbol, op("where", first, a, b)),
+        Store(buffer("padded", padded), i.symbol, a),
+    )
+    kernel = Kernel("joined", (i,), (), stores)
+    compile_kernel(kernel)(x, y, out, padded)
+    torch.testing.assert_close(out, torch.cat([x, y]), rtol=0, atol=0, equal_nan=True)
+    zeros = torch.zeros(41, dtype=dtype)
+    torch.testing.assert_close(
+        padded, torch.cat([x, zeros]), rtol=0, atol=0, equal_nan=True
+    )
+
+
 KINDS = ("sum", "prod", "max", "min", "argmax", "argmin")
 
 

@@ -16,7 +16,7 @@ LOOPS = {
     "maximum": "y[i] = maximum(x[i], z[i]);",
     "bfloat16_add": "b[i] = bfloat16((float)b[i] + x[i]);",
     "float16_add": "h[i] = float16((float)h[i] + x[i]);",
-    "bfloat16_where": "const bfloat16 o = b[i]; b[i] = x[i] > 0.0f ? o : c[i];",
+    "bfloat16_where": "b[i] = bfloat16(x[i] > 0.0f ? b[i].bits : c[i].bits);",
     "masked": "y[i] = x[i] > 0.0f ? z[i] : 0.0f;",
 }
 
