@@ -12,6 +12,7 @@ variable of its own where identity matters.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,8 @@ class ResidualBuilder:
         self._indent = 1
         self._inline: set[int] = set()
         self.slots: dict[str, Value] = {}
+        self.maybe_unbound: set[str] = set()
+        """Variables that hold `UNBOUND` where the user's are not bound."""
 
     # ── lines ─────────────────────────────────────────────────────────────────────
 
@@ -306,6 +309,8 @@ class ResidualBuilder:
                 reachable.add(id(tensor))
                 if tensor.node is not None and tensor.node.op != "placeholder":
                     outputs.setdefault(id(tensor), tensor)
+        for value in ev.overlay.values():
+            reachable |= {id(tensor) for tensor in tensors_in(ev, value)}
         produced = list(outputs.values())
         needed = builder.mutates or any(
             n.op != "placeholder" and any(word in str(n.target) for word in _RANDOM)
@@ -343,6 +348,8 @@ class ResidualBuilder:
             hint = _hint(value)
             dead = hint not in names and self._is_dead(hint, reachable)
             name = hint if dead else self.variable(hint)
+            if dead:
+                self.overwritten(hint)
             self.slots[name] = value
             names.append(name)
         return names
@@ -352,6 +359,16 @@ class ResidualBuilder:
         if holder is None and name in self.ev.arguments:
             holder, _ = self.ev.memo.get(id(self.ev.arguments[name]), (None, None))
         return isinstance(holder, TensorValue) and id(holder) not in reachable
+
+    def overwritten(self, variable: str) -> None:
+        """Notes that a variable has got another value.
+
+        A tensor that was reached by it may be reached by another path later on.
+        """
+        self.maybe_unbound.discard(variable)
+        for value, _ in self.ev.memo.values():
+            if isinstance(value, TensorValue) and variable in roots(self.ev, [value]):
+                self.ev.journal.set_attr(value, "lost", True)
 
     def variable(self, name: str) -> str:
         """Returns a variable for what the user calls `name`: that name, unless it is in use."""
@@ -458,6 +475,45 @@ def tensors_in(
             )
     for child in list(children):
         yield from tensors_in(ev, child, seen)
+
+
+def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:
+    """Returns the variables of the residual program by which values are reached."""
+    from .evaluate.functions import captured_values
+
+    found: set[str] = set()
+    stack = list(values)
+    seen: set[int] = set()
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        source = getattr(item, "source", None)
+        for text in (getattr(item, "name", None), getattr(source, "residual", None)):
+            if text is not None:
+                found.add(re.split(r"\W", text, maxsplit=1)[0])
+        if isinstance(item, Scalar):
+            found |= set(re.findall(r"\w+", item.text))
+        if isinstance(item, FunctionValue):
+            stack += captured_values(ev, item)
+        stack += _parts(item)
+    return found
+
+
+def _parts(item: Value) -> Iterator[Value]:
+    """Yields the values that an abstract value holds."""
+    if isinstance(item, TensorValue):
+        return
+    for attribute in vars(item).values():
+        held: Iterable[Any] = ()
+        if isinstance(attribute, Value):
+            held = (attribute,)
+        elif isinstance(attribute, (list, tuple)):
+            held = attribute
+        elif isinstance(attribute, dict):
+            held = attribute.values()
+        yield from (v for v in held if isinstance(v, Value))
 
 
 def _used_once(ev: Evaluator, value: Value) -> set[int]:

@@ -188,6 +188,7 @@ def make_resume(
     freevars: tuple[str, ...] = (),
     global_names: Collection[str] = (),
     nonlocal_names: Collection[str] = (),
+    maybe_unbound: Collection[str] = (),
 ) -> FunctionSource:
     """Makes a function of the rest of a program.
 
@@ -203,6 +204,7 @@ def make_resume(
         freevars: Names in closure cells.
         global_names: Names that the user's function declares global.
         nonlocal_names: Names that the user's function declares nonlocal.
+        maybe_unbound: Parameters for which `UNBOUND` is given where they are not bound.
     """
     read, written = reads(list(statements)), writes(list(statements))
     prologue: list[Statement] = []
@@ -213,6 +215,10 @@ def make_resume(
     for variable in sorted(set(unbound) & (read - written)):
         # Binding and deleting it makes it a local that is not bound.
         prologue += [line(f"{variable} = None"), line(f"del {variable}")]
+    for variable in sorted(maybe_unbound):
+        prologue.append(
+            cst.parse_statement(f"if {variable} is UNBOUND:\n    del {variable}\n")  # type: ignore[arg-type]
+        )
     tree = function_of(name, params, [*prologue, *statements])
     first = next((s for s in statements if origins.get(s) is not None), None)
     if first is not None:

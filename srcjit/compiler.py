@@ -275,8 +275,9 @@ def _with_marks(hints: Hints, arguments: Mapping[str, Any]) -> Hints:
     """Adds the dimensions that the user marked with `mark_dynamic`."""
     sizes = dict(hints.sizes)
     for name, value in arguments.items():
-        marked = getattr(value, "_srcjit_dynamic_dims", None)
-        if marked and isinstance(value, torch.Tensor):
+        if not isinstance(value, torch.Tensor):
+            continue  # asking it for an attribute may run code of the user's
+        if marked := getattr(value, "_srcjit_dynamic_dims", None):
             sizes[name] = sizes.get(name, frozenset()) | frozenset(marked)
     return replace(hints, sizes=sizes)
 

@@ -21,7 +21,8 @@ from ..outline import (
     outline_with,
 )
 from ..program import Continuation, Native
-from ..scopes import captured, reads, rename, substitute, writes
+from ..residual import roots
+from ..scopes import captured, definitely_bound, reads, rename, substitute, writes
 from . import names, resuming
 from .frames import Block, Frame
 from .frozen import is_frozen
@@ -68,15 +69,24 @@ def emit_native(
         residual.close_segment([*live, *ev.effect_values])
         residual.flush_effects()
     bound = writes(statements)
+    # What the statements may leave as it is has to be there, or to be known as unbound.
+    maybe = (bound - definitely_bound(statements)) & frame.locals
+    for name in maybe - set(values):
+        if name in frame.env:
+            values[name] = _load(ev, frame, name)
+    uncertain = sorted(
+        (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
+    )
     _unbind(ev, frame, statements, values)
     if needs_own_globals(ev, frame):
-        return _foreign(ev, frame, statements, values, bound, note)
+        return _foreign(ev, frame, statements, values, bound, uncertain, note)
     renamed: dict[str, str] = {}
     replaced: dict[str, cst.BaseExpression] = {}
     for name in sorted(values):
         text = residual.reify(values[name])
         if name in bound:
-            variable = name if name == text else residual.variable(name)
+            keep = name == text and not _is_read_elsewhere(ev, frame, name, bound)
+            variable = name if keep else residual.variable(name)
             if variable != text:
                 residual.emit(f"{variable} = {text}")
             renamed[name] = variable
@@ -98,7 +108,36 @@ def emit_native(
             made = rename(made, changed, frame.origins)
         residual.emit_statement(made, origin, note)
         note = ""
+    for variable in renamed.values():
+        residual.overwritten(variable)
+    for name in uncertain:
+        residual.emit(_probe(renamed[name]))
+        residual.maybe_unbound.add(renamed[name])
+    if uncertain:
+        residual.constants["UNBOUND"] = resuming.UNBOUND
     return {name: renamed[name] for name in bound}
+
+
+def _probe(name: str) -> str:
+    """Text that stands for an unbound variable by a value, so that it can be handed on."""
+    return f"try:\n    {name}\nexcept NameError:\n    {name} = UNBOUND"
+
+
+def _is_read_elsewhere(ev: Evaluator, frame: Frame, name: str, bound: set[str]) -> bool:
+    """Whether a live value besides those that are bound anew is reached by variable `name`."""
+    live: list[Value] = [*ev.effect_values, *ev.overlay.values()]
+    for other in ev.frames:
+        live += [b.iterator for b in other.blocks if b.iterator is not None]
+        wanted = resuming.live_names(other)
+        around: Frame | None = other
+        while around is not None:
+            live += [
+                value
+                for key, value in around.env.items()
+                if key in wanted and not (around is frame and key in bound)
+            ]
+            around = around.parent
+    return name in roots(ev, live)
 
 
 def _unbind(
@@ -153,6 +192,7 @@ def _foreign(
     statements: list[Any],
     values: dict[str, Value],
     bound: set[str],
+    uncertain: list[str],
     note: str,
 ) -> dict[str, str]:
     """Statements of an inlined function run as a function with that function's globals."""
@@ -161,10 +201,14 @@ def _foreign(
     line = origin.line if origin is not None else 0
     name = ev.namer.fresh(f"native_{line}")
     params = sorted(values)
-    results = sorted(bound)
+    missing = bound - definitely_bound(statements, values) - set(uncertain)
+    results = sorted(bound - (missing & frame.locals))
     body = [s.deep_clone() for s in statements]
     for new, old in zip(body, statements):
         frame.origins.inherit(new, old)
+    body += [cst.parse_statement(_probe(n) + "\n") for n in uncertain]
+    if uncertain:
+        residual.constants["UNBOUND"] = resuming.UNBOUND
     if results:
         body.append(cst.parse_statement(f"return ({', '.join(results)},)"))
     tree = cst.FunctionDef(
@@ -182,6 +226,7 @@ def _foreign(
     ev.natives.append(Native(name, source, frame.scope.globals, frame.scope.cells))
     args = ", ".join(residual.reify(values[p]) for p in params)
     variables = {n: residual.fresh(n) for n in results}
+    residual.maybe_unbound |= {variables[n] for n in uncertain}
     text = f"{name}({args})"
     if results:
         text = f"{', '.join(variables.values())}{',' if len(results) == 1 else ''} = {text}"

@@ -154,6 +154,8 @@ def _plain_return(ev: Evaluator) -> bool:
         name not in frame.locals or name not in frame.env for name in parts
     ):
         return False
+    if any(frame.env[name].name in ev.residual.maybe_unbound for name in parts):
+        return False
     texts = {name: ev.residual.reify(frame.env[name]) for name in parts}
     if small.value is None:
         return True
@@ -208,6 +210,7 @@ def _continuation(
         wanted, key=lambda n: (n not in original, _position(original, n), n)
     )
     unbound = set()
+    maybe_unbound = set()
     dynamic: set[str] = set()
     if inner is not None:
         dynamic |= {p for p, q in zip(params, inner[1]) if q in inner[3].dynamic}
@@ -223,6 +226,8 @@ def _continuation(
                 continue
         params.append(name)
         args.append(_argument(ev, value))
+        if args[-1] in ev.residual.maybe_unbound:
+            maybe_unbound.add(name)
         if isinstance(value, Scalar) and not (
             ev.needed is not None and mentions(ev.needed.text, value.text)
         ):
@@ -251,6 +256,7 @@ def _continuation(
         freevars=tuple(user_cells(frame)),
         global_names=frame.globals_declared,
         nonlocal_names=frame.nonlocals_declared,
+        maybe_unbound=maybe_unbound,
     )
     continuation = Continuation(
         name,

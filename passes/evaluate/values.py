@@ -48,7 +48,8 @@ class TensorValue(Value):
     """A tensor: `fake` has its metadata; it lives in the open segment or in the residual program.
 
     `node` is its node in the open segment (None when not referenced there yet); `name` the
-    residual variable or `source` path that holds it outside.
+    residual variable or `source` path that holds it outside. It is `lost` when that variable
+    holds something else by now: whoever reaches the tensor again brings another path.
     """
 
     fake: torch.Tensor
@@ -56,6 +57,7 @@ class TensorValue(Value):
     name: str | None = None
     source: Source | None = None
     cls: type = torch.Tensor
+    lost: bool = False
 
 
 @dataclass(eq=False)

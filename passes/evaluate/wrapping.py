@@ -68,6 +68,10 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
             value, (TensorValue, ListValue, DictValue)
         ):
             ev.guards.add(f"{source.guard} is {first.guard}")
+        if isinstance(value, TensorValue) and value.lost:
+            ev.journal.set_attr(value, "source", source)
+            ev.journal.set_attr(value, "name", None)
+            ev.journal.set_attr(value, "lost", False)
         if not (isinstance(value, Known) and first.guard != source.guard):
             return value
     _refuse_namespaces(ev, obj)

@@ -60,7 +60,15 @@ def judge(path: Path, body: Body, number: int, stage: str) -> str:
 
 def kind_of(message: str) -> str:
     """What sort of failure a message tells of, so that shrinking keeps to it."""
-    for word in ("TooSlow", "Invalid", "SyntaxError", "CompilerFault", "SJ900", "failure", "stdout"):
+    for word in (
+        "TooSlow",
+        "Invalid",
+        "SyntaxError",
+        "CompilerFault",
+        "SJ900",
+        "failure",
+        "stdout",
+    ):
         if word in message:
             return word
     return "difference"
@@ -117,7 +125,10 @@ def main() -> int:
                 text = f"# seed {seed}, stage {stage}\n{note}\n{source_of(body)}"
                 (given.out / f"fuzz_{seed}.py").write_text(text)
                 shown = text.split("def program(")[1]
-                print(f"seed {seed}, stage {stage}\n{message[:1200]}\ndef program({shown}", flush=True)
+                print(
+                    f"seed {seed}, stage {stage}\n{message[:1200]}\ndef program({shown}",
+                    flush=True,
+                )
             path.unlink(missing_ok=True)
             if programs % 50 == 0:
                 gc.collect()

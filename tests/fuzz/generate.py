@@ -105,7 +105,9 @@ class Generator:
         choices: list[Callable[[], str]] = [
             lambda: f"torch.{self.one_of('sin', 'cos', 'tanh', 'sigmoid')}({sub()})",
             lambda: f"{sub()}.{self.one_of('relu', 'abs', 'neg', 'clone', 'detach')}()",
-            lambda: f"({sub()} {self.one_of('+', '-', '*')} {self.lower(depth - 1, kind)})",
+            lambda: (
+                f"({sub()} {self.one_of('+', '-', '*')} {self.lower(depth - 1, kind)})"
+            ),
             lambda: f"({sub()} * {self.number(depth - 1)})",
             lambda: f"({self.number(depth - 1)} - {sub()})",
             lambda: f"torch.where({sub()} > 0, {sub()}, {self.number(0)})",
@@ -127,14 +129,18 @@ class Generator:
             ]
         elif kind == "vec":
             choices += [
-                lambda: f"{sub('mat')}[{self.one_of('0', '-1', 'n % 2', 'len(nums) % 2')}]",
+                lambda: (
+                    f"{sub('mat')}[{self.one_of('0', '-1', 'n % 2', 'len(nums) % 2')}]"
+                ),
                 lambda: f"{sub('mat')}.sum(0)",
                 lambda: f"{sub()}.flip(0)",
                 lambda: f"{sub()}.cumsum(0)",
             ]
         else:
             choices += [
-                lambda: f"{sub(self.one_of('mat', 'vec'))}.{self.one_of('sum', 'mean', 'max')}()",
+                lambda: (
+                    f"{sub(self.one_of('mat', 'vec'))}.{self.one_of('sum', 'mean', 'max')}()"
+                ),
                 lambda: f"{sub('vec')}[{self.one_of('0', '-1', 'n % 4')}]",
             ]
         if self.chance(0.08):
@@ -217,7 +223,9 @@ class Generator:
             choices += [
                 lambda: f"{self.tensor(1, 'scal')} > {self.number(0)}",
                 lambda: f"not {self.condition(depth - 1)}",
-                lambda: f"({self.condition(depth - 1)} and {self.condition(depth - 1)})",
+                lambda: (
+                    f"({self.condition(depth - 1)} and {self.condition(depth - 1)})"
+                ),
                 lambda: f"({self.condition(depth - 1)} or {self.condition(depth - 1)})",
                 lambda: f"{self.real(1)} < {self.number(0)}",
                 lambda: f"bool({self.tensor(1, 'scal')} > 0)",
@@ -257,7 +265,9 @@ class Generator:
                         lambda: f"[i * 2 for i in range({self.integer(1)})]",
                         lambda: "[]",
                         lambda: self.variable("nlist") or "nums",
-                        lambda: f"[v + 1 for v in {self.variable('nlist') or 'nums'} if v]",
+                        lambda: (
+                            f"[v + 1 for v in {self.variable('nlist') or 'nums'} if v]"
+                        ),
                         lambda: f"sorted({self.variable('nlist') or 'nums'})",
                         lambda: f"list({self.variable('nlist') or 'nums'})",
                     ]
@@ -266,10 +276,14 @@ class Generator:
                 return self.random.choice(
                     [
                         lambda: f"[{self.tensor(1)}, {self.tensor(1)}]",
-                        lambda: f"[{self.tensor(1)} * i for i in range({self.integer(0)})]",
+                        lambda: (
+                            f"[{self.tensor(1)} * i for i in range({self.integer(0)})]"
+                        ),
                         lambda: "[]",
                         lambda: self.variable("tlist") or "parts",
-                        lambda: f"[helper(p, 1) for p in {self.variable('tlist') or 'parts'}]",
+                        lambda: (
+                            f"[helper(p, 1) for p in {self.variable('tlist') or 'parts'}]"
+                        ),
                         lambda: "list(table.values())",
                     ]
                 )()
@@ -279,7 +293,9 @@ class Generator:
                         lambda: f"{{'k': {self.tensor(1)}, mode: {self.tensor(0)}}}",
                         lambda: "dict(table)",
                         lambda: self.variable("tdict") or "table",
-                        lambda: f"{{str(i): {self.tensor(0)} + i for i in range({self.integer(0)})}}",
+                        lambda: (
+                            f"{{str(i): {self.tensor(0)} + i for i in range({self.integer(0)})}}"
+                        ),
                     ]
                 )()
         name = self.fresh("p")
@@ -470,9 +486,7 @@ class Generator:
         return [Line(text)]
 
     def deletion(self) -> list[Statement]:
-        names = [
-            n for n in self.env if n not in PARAMETERS and n not in self.protected
-        ]
+        names = [n for n in self.env if n not in PARAMETERS and n not in self.protected]
         if not names:
             return self.assignment()
         name = self.random.choice(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PRELUDE = '''\
+PRELUDE = """\
 import contextlib
 import math
 
@@ -157,4 +157,4 @@ def append_to(value, bag=[]):
 
 def program({parameters}):
 {body}
-'''
+"""
