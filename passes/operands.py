@@ -48,6 +48,13 @@ def bare(expression: Any) -> Any:
     return expression
 
 
+def closed(expression: cst.BaseExpression) -> cst.BaseExpression:
+    """Returns `expression` as it can be a part of any other."""
+    if isinstance(expression, cst.Name) or expression.lpar:
+        return expression
+    return expression.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
 def kind_of(expression: cst.CSTNode) -> int:
     """Sorts an expression into plain, dotted and composite."""
     if isinstance(

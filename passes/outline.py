@@ -89,7 +89,7 @@ from srcjit.passes.boxes import CannotOutline
 from srcjit.passes.flow import Walk, deleted
 from srcjit.passes.namer import Namer
 from srcjit.passes.normalize import normalize
-from srcjit.passes.operands import COMPOSITE, kind_of
+from srcjit.passes.operands import COMPOSITE, closed, kind_of
 from srcjit.passes.outliner import Around, Outlined, Outliner, outline, place
 from srcjit.passes.resume import function_of
 from srcjit.passes.scopes import definitely_bound, live_in, reads, writes
@@ -203,7 +203,14 @@ def outline_while(
     inside = _in_loop(statement, around, live_in(statement))
     params = [n for n in dict.fromkeys(_names_in_order(statement.test)) if n in wanted]
     name = outliner.name("test", statement)
-    returned = cst.SimpleStatementLine([cst.Return(statement.test)])
+    result = statement.test
+    if _has_truth_inside(result):
+        # As a condition, each part is asked for its truth once; as a value, the last one
+        # would be asked again by the loop.
+        result = cst.IfExp(
+            body=cst.Name("True"), test=closed(result), orelse=cst.Name("False")
+        )
+    returned = cst.SimpleStatementLine([cst.Return(result)])
     origins.inherit(returned, statement.test)
     function = function_of(name, params, [returned])
     origins.inherit(function, statement.test)
@@ -443,6 +450,15 @@ def _is_plain_test(test: cst.BaseExpression) -> bool:
         parts = [test.left, *(target.comparator for target in test.comparisons)]
         return all(isinstance(part, cst.Name | cst.BaseNumber) for part in parts)
     return kind_of(test) != COMPOSITE
+
+
+def _has_truth_inside(test: cst.BaseExpression) -> bool:
+    """Tells whether an expression as a condition differs from its value as a condition."""
+    if isinstance(test, cst.Comparison):
+        return len(test.comparisons) > 1
+    if isinstance(test, cst.UnaryOperation):
+        return isinstance(test.operator, cst.Not)
+    return isinstance(test, cst.BooleanOperation | cst.IfExp)
 
 
 def _names_in_order(piece: cst.CSTNode) -> list[str]:

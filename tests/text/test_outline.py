@@ -22,6 +22,7 @@ from srcjit.passes.scopes import (
     local_names,
     parameter_names,
     reads,
+    writes,
 )
 
 OUTLINERS = {
@@ -120,3 +121,63 @@ def check(text: str, seed: int, exact: bool = True) -> None:
 @given(st.randoms(use_true_random=False), st.integers(0, 50), st.booleans())
 def test_random_programs(chance, seed, exact):
     check(Generator(chance, expressions=1).function(), seed, exact)
+
+
+def outlined(text: str, name: str = "part", **how) -> str:
+    statements = list(cst.parse_module(text).body)
+    namer = Namer(reads(statements) | writes(statements))
+    made = outline.outline(statements, name, origins=Origins(), namer=namer, **how)
+    return cst.Module([made.function, *made.call]).code
+
+
+def test_plain_piece():
+    assert outlined(
+        "x = x * k\ny = f(x)\n", bound={"x", "k"}, live_after={"x", "y"}
+    ) == (
+        "def part(x, k):\n    x = x * k\n    y = f(x)\n    return x, y\nx, y = part(x, k)\n"
+    )
+
+
+def test_boxed_piece_shows_each_binding_at_once():
+    text = outlined("x = x + 1\ng(x)\n", bound={"x"}, live_after={"x"}, boxed=True)
+    assert text == (
+        "def part(x, box_x):\n    x = x + 1\n    box_x.value = x\n    g(x)\n"
+        "box_x = Box(x)\ntry:\n    part(x, box_x)\nfinally:\n    x = box_x.value\n"
+    )
+
+
+def test_a_variable_that_may_be_unbound():
+    text = outlined("g(x)\n", bound=set(), maybe={"x"}, live_after=set())
+    assert text == (
+        "def part(x):\n    if x is UNBOUND: del x\n    g(x)\n"
+        "try:\n    x_given = x\nexcept NameError:\n    x_given = UNBOUND\npart(x_given)\n"
+    )
+
+
+def test_a_piece_that_always_returns():
+    text = outlined("if x:\n    return f(x)\nreturn 1\n", bound={"x"}, live_after=set())
+    assert text.endswith("return part(x)\n")
+
+
+def test_declared_globals():
+    text = outlined("n = n + x\n", bound={"x"}, live_after={"n"}, global_names={"n"})
+    assert text == "def part(x):\n    global n\n    n = n + x\npart(x)\n"
+
+
+def test_a_compound_test_is_asked_once():
+    (loop,) = cst.parse_module("while f(x) and g(x):\n    x = h(x)\n").body
+    made = outline.outline_while(
+        loop, bound={"x"}, live_after=set(), origins=Origins(), namer=Namer({"x"})
+    )
+    assert (
+        "return True if (f(x) and g(x)) else False" in cst.Module(made.functions).code
+    )
+
+
+def test_nested_function_that_rebinds():
+    with pytest.raises(CannotOutline, match="nested function"):
+        outlined(
+            "x = 1\ndef g():\n    nonlocal x\n    x = 2\ng()\n",
+            bound=set(),
+            live_after={"x"},
+        )
