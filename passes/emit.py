@@ -114,7 +114,7 @@ def _commented(function: Continuation | Native) -> str:
 def residual_text(residual: Residual) -> str:
     """Returns the residual program with the user's line behind each line."""
     lines = residual.text.rstrip("\n").split("\n")
-    ends = _logical_ends(residual.text)
+    ends = _comment_lines(residual.text)
     last: Any = None
     for number, origin in residual.line_map.items():
         note = residual.notes.get(number, "")
@@ -132,11 +132,11 @@ def residual_text(residual: Residual) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _logical_ends(text: str) -> set[int]:
-    """Lines on which a comment may be added: those that end a logical line."""
+def _comment_lines(text: str) -> set[int]:
+    """Lines on which a comment may be added: those that do not end inside a string."""
     ends = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.NEWLINE:
+        if token.type in (tokenize.NEWLINE, tokenize.NL):
             ends.add(token.start[0])
         elif token.type == tokenize.COMMENT:
             ends.discard(token.start[0])

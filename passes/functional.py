@@ -94,8 +94,18 @@ def functionalize(
         return Functional(None, torch_level=True, reason=str(why))
 
 
+_READS_GRAD_MODE = frozenset({"aten::mkldnn_rnn_layer"})
+"""Operators that keep what their backward needs only where the grad mode is on; the forward
+graph of a training segment runs with it off."""
+
+
 def _assemble(traced: Traced) -> Functional:
     graph = traced.recorder.graph
+    if traced.tangents:
+        for node in graph.nodes:
+            name = getattr(getattr(node.target, "_schema", None), "name", "")
+            if name in _READS_GRAD_MODE:
+                raise CannotRecord(f"`{name}` looks at the grad mode")
     replaced = _merge_equal(graph)
 
     def final(node: Any) -> Any:

@@ -72,6 +72,7 @@ class ResidualBuilder:
         self._indent = 1
         self._inline: set[int] = set()
         self.slots: dict[str, Value] = {}
+        self._last_call = ("", "", 0, -1)
         self.maybe_unbound: set[str] = set()
         """Variables that hold `UNBOUND` where the user's are not bound."""
 
@@ -320,13 +321,14 @@ class ResidualBuilder:
             grad = torch.is_grad_enabled()
             names = self._names(produced, reachable)
             segment = builder.close(produced, grad)
-            args = ", ".join(self.reify(value) for value in builder.inputs)
-            call = f"{builder.name}({args})"
+            call = self._call(builder.name, [self.reify(value) for value in builder.inputs])
             origin = next(iter(segment.origins.values()), None)
             if not names:
                 self.emit(call, origin)
             elif len(names) == 1:
+                start = len(self.lines)
                 self.emit(f"{names[0]} = {call}[0]", origin)
+                self._last_call = (names[0], f"{call}[0]", start, len(self.lines))
             else:
                 self.emit(f"{', '.join(names)} = {call}", origin)
             for name, value in zip(names, produced):
@@ -340,6 +342,14 @@ class ResidualBuilder:
         for value in builder.touched:
             value.node = None  # type: ignore[attr-defined]
         ev.builder = type(builder)(ev, name)
+
+    def _call(self, name: str, args: list[str]) -> str:
+        """A call, on several lines where it is long."""
+        text = f"{name}({', '.join(args)})"
+        if len(text) < 72:
+            return text
+        lines = "".join(f"    {arg},\n" for arg in args)
+        return f"{name}(\n{lines})"
 
     def _names(self, produced: list[TensorValue], reachable: set[int]) -> list[str]:
         """Names for the results of a segment; a variable whose tensor is dead is used again."""
@@ -395,12 +405,12 @@ class ResidualBuilder:
         self._inline = set()
         if text == "None" and self.lines:
             return
-        last, origin, note = self.lines[-1] if self.lines else ("", None, "")
-        assigned = "    " * self._indent + f"{text} = "
-        if last.startswith(assigned):
+        name, call, start, end = self._last_call
+        if name == text and end == len(self.lines):
             # The variable would live for one line only.
-            self.lines.pop()
-            self.emit(f"return {last[len(assigned) :]}", origin, note)
+            origin = self.lines[start][1]
+            del self.lines[start:]
+            self.emit(f"return {call}", origin)
             return
         self.emit(f"return {text}")
 
