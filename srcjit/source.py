@@ -38,7 +38,8 @@ class FunctionSource:
         qualname: Qualified name as users see it.
         file: File name as the code object has it.
         first_line: Line of `def` (or `lambda`) in `file`, from 1.
-        tree: The definition without its decorators; a lambda is a `def` with a `return`.
+        tree: The definition without its decorators; a lambda is a `def` with a `return`,
+            and `super()` is spelled out, so that each statement may move to another function.
         origins: Where each statement and expression of `tree` stands.
         freevars: Names that live in closure cells.
         class_name: The class around it, by which `__x` is mangled, or None.
@@ -199,7 +200,46 @@ def _parse_def(
     _record(module, statement, origins, code.co_filename, qualname, shift, 0)
     origins.table[tree] = origins.table[statement]
     del origins.table[statement]
+    if "__class__" in code.co_freevars:
+        tree = _with_explicit_super(tree, origins)
     return tree, origins
+
+
+class _ZeroArgumentSuper(cst.CSTTransformer):
+    """Spells out `super()` where it means the method itself, not a function in it."""
+
+    def __init__(self, first: str, origins: Origins) -> None:
+        self.first = first
+        self.origins = origins
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_Lambda(self, node: cst.Lambda) -> bool:
+        return False
+
+    def on_leave(self, original: cst.CSTNode, updated: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
+        if isinstance(updated, cst.Call) and not updated.args:
+            called = updated.func
+            if isinstance(called, cst.Name) and called.value == "super":
+                names = (cst.Name("__class__"), cst.Name(self.first))
+                updated = updated.with_changes(args=[cst.Arg(name) for name in names])
+        if updated is not original:
+            self.origins.inherit(updated, original)
+        return updated
+
+
+def _with_explicit_super(tree: cst.FunctionDef, origins: Origins) -> cst.FunctionDef:
+    """Writes `super()` as `super(__class__, self)`, which may move to another function."""
+    given = [*tree.params.posonly_params, *tree.params.params]
+    if not given:
+        return tree
+    body = tree.body.visit(_ZeroArgumentSuper(given[0].name.value, origins))
+    if body is tree.body:
+        return tree
+    made = tree.with_changes(body=body)
+    origins.table[made] = origins.table[tree]
+    return made
 
 
 def _lambda_as_def(

@@ -131,7 +131,11 @@ def test_methods():
         False,
     )
     assert find_source(Outer.Inner.generate).is_generator
-    assert "__class__" in find_source(Outer.parent).freevars
+    parent = find_source(Outer.parent)
+    assert "__class__" in parent.freevars
+    assert parent.text.endswith("return super(__class__, self).__init__()\n")
+    call = parent.tree.body.body[0].body[0].value.func.value
+    assert text_at(parent, call) == "super()"
 
 
 def test_decorated_function_is_found_behind_its_wrapper():
