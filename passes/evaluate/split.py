@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from srcjit.diagnostics import Diagnostic, GraphBreakError
+from srcjit.diagnostics import GraphBreakError
 from srcjit.origin import Origin
 
 from ..comprehension_loops import as_loop
@@ -27,7 +27,7 @@ from . import outlining, resuming, suites
 from .breaks import Break, Respecialize
 from .expressions import evaluate
 from .frames import Block, Frame
-from .values import Known, Scalar, TensorValue, Unknown, Value
+from .values import Unknown, Value
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -411,5 +411,3 @@ def _only_raises(arm: Any) -> bool:
         return False
     return len(arm[0].body) == 1 and isinstance(arm[0].body[0], cst.Raise)
 
-
-__all__ = ["Diagnostic", "Known", "Scalar", "TensorValue", "handle", "handle_loop_head"]
