@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .breaks import Break
-from .sources import Item, Source
+from .sources import Argument, Item, Source
 from .values import (
     DictValue,
     Known,
@@ -65,14 +65,14 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     if seen is not None:
         value, first = seen
         if first.guard != source.guard and isinstance(
-            value, (TensorValue, ListValue, DictValue)
+            value, (TensorValue, ListValue, DictValue, SetValue)
         ):
             ev.guards.add(f"{source.guard} is {first.guard}")
         if isinstance(value, TensorValue) and value.lost:
             ev.journal.set_attr(value, "source", source)
             ev.journal.set_attr(value, "name", None)
             ev.journal.set_attr(value, "lost", False)
-        if not (isinstance(value, Known) and first.guard != source.guard):
+        if first.guard == source.guard or not isinstance(value, (Known, TupleValue)):
             return value
     _refuse_namespaces(ev, obj)
     value = _wrap_new(ev, obj, source)
@@ -173,7 +173,12 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
     ev.guards.add(f"type({source.guard}) is {kind.__name__}")
     if kind is int:
         ev.guards.add(f"-{_LARGE_NUMBER} < {source.guard} < {_LARGE_NUMBER}")
-    scalar = ev.scalar(source.residual, kind, source.hint)
+    text = source.residual
+    if not isinstance(source, Argument):
+        # The path may lead to another number once the program has written there.
+        text = ev.residual.fresh(source.hint)
+        ev.residual.emit_tracked(f"{text} = {source.residual}")
+    scalar = ev.scalar(text, kind, source.hint)
     ev.journal.set_item(ev.memo, key, (scalar, source))
     ev.journal.set_item(ev.scalar_sources, scalar.text, source.guard)
     return scalar
