@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import enum
 import inspect
 from types import (
@@ -21,6 +22,7 @@ from . import function_attributes
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
+from .names import library_value
 from .registry import evaluates
 from .sources import Attribute, Bound, Item
 from .values import (
@@ -226,10 +228,10 @@ def _module(ev: Evaluator, base: Known, name: str) -> Value:
         raise Break("SJ030", f"raises AttributeError: module has no attribute `{name}`")
     value = getattr(module, name)
     if base.source is None:
-        return Known(value, None)
+        return library_value(ev, value, module, f".{name}")
     if is_frozen(module.__name__):
         ev.use(base)
-        return Known(value, None)
+        return library_value(ev, value, module, f".{name}")
     return ev.wrap(value, Attribute(base.source, name))
 
 
@@ -304,7 +306,7 @@ def _simple(ev: Evaluator, base: Known, name: str) -> Value:
     return _child(ev, base, value, name)
 
 
-_PLAIN_LIBRARY_OBJECTS = (torch.finfo, torch.iinfo, torch.Generator)
+_PLAIN_LIBRARY_OBJECTS = (torch.finfo, torch.iinfo, dataclasses.Field, inspect.Parameter)
 
 
 def _frozen_object(base: Known, name: str) -> Value:
@@ -314,13 +316,12 @@ def _frozen_object(base: Known, name: str) -> Value:
     static = inspect.getattr_static(obj, name, MISSING)
     if isinstance(static, FunctionType) and name not in getattr(obj, "__dict__", {}):
         return MethodValue(Known(static, None), base, name)
-    value = getattr(obj, "__dict__", {}).get(name, MISSING)
-    if value is not MISSING:
-        return Known(value, None)
-    if is_frozen(type(obj).__module__) and not isinstance(static, property):
-        value = getattr(obj, name, MISSING)
-        if value is not MISSING:
-            return Known(value, None)
+    if isinstance(obj, enum.Enum) or name not in getattr(obj, "__dict__", {}):
+        if is_frozen(type(obj).__module__) and not isinstance(static, property):
+            value = getattr(obj, name, MISSING)
+            if value is not MISSING and not isinstance(static, MemberDescriptorType):
+                return Known(value, None)
+    # NOTE: what an object of the library holds may change at any time.
     raise Break("SJ020", f"attribute `{name}` of a `{type(obj).__name__}`")
 
 

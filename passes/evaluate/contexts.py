@@ -59,8 +59,10 @@ def manager(
     if obj in _PROFILING:
         return _profiling(ev, obj, args)
     if obj is contextlib.nullcontext:
-        result = args[0] if args else kwargs.get("enter_result", constant(None))
-        return NullContext("nothing", (obj, (), None), result=result)
+        result = ev.look(args[0] if args else kwargs.get("enter_result", constant(None)))
+        if not isinstance(result, Known) or not is_constant(result.obj):
+            raise Break("SJ043", "`nullcontext` of an object")
+        return NullContext("nothing", (obj, (ev.use(result),), None), result)
     return ContextValue("nothing", (obj, (), None))
 
 
@@ -235,5 +237,8 @@ def _evaluate_manager(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> 
         if isinstance(function, Known) and function.obj is torch.set_grad_enabled:
             ev.use(function)
             return _grad_mode(ev, args, kwargs)
+        if isinstance(function, Known) and function.obj is contextlib.nullcontext and args:
+            ev.use(function)
+            return NullContext("nothing", (function.obj, (), None), args[0])
         ev.journal.rollback(mark)
     return expressions.evaluate(ev, frame, node)

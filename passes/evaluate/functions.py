@@ -133,11 +133,12 @@ def _frame(
     kwargs: dict[str, Value],
 ) -> Frame:
     obj: FunctionType = function.obj
-    frozen = function.source is None and is_frozen(obj.__module__)
+    # NOTE: not `__module__`, which decorators copy from the function that they wrap.
+    frozen = is_frozen(obj.__globals__.get("__name__"))
     scope = _scope(ev, function, source, frozen)
     frame = new_frame(source, scope)
     frame.env.update(bind(_signature(ev, function, source), args, kwargs))
-    if not frozen:
+    if not frozen or function.source is not None:
         _guard_code(ev, function)
         ev.inlined.setdefault(id(obj), obj)
     return frame
@@ -196,11 +197,9 @@ def _scope(
     for index, name in enumerate(cells):
         root = function.source
         if root is None:
-            root = (
-                Bound(ev.guards.bind(obj, obj.__name__))
-                if not frozen
-                else Bound("frozen")
-            )
+            if frozen:
+                continue  # what library code closes over is fixed
+            root = Bound(ev.guards.bind(obj, obj.__name__))
         sources[name] = Contents(root, index, name)
     hidden = compiler_names(obj, source)
     return Scope(obj.__globals__, base, cells, sources, frozen, hidden)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import enum
 from types import FunctionType
@@ -43,7 +44,8 @@ def make_instance(
 
         return fold_call(ev, cls, args, kwargs)
     plain = (
-        type(cls) is type
+        type(cls) in (type, abc.ABCMeta)
+        and not getattr(cls, "__abstractmethods__", None)
         and cls.__new__ is object.__new__
         and not issubclass(cls, (BaseException, torch.nn.Module, torch.Tensor))
         and not is_frozen(cls.__module__)

@@ -58,8 +58,8 @@ def _local(ev: Evaluator, frame: Frame, name: str) -> Value:
 
 
 def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
-    source = frame.scope.cell_sources[name]
-    if not frame.scope.frozen:
+    source = frame.scope.cell_sources.get(name)
+    if source is not None:
         ev.guards.reached(source.guard.removesuffix(".cell_contents"), cell)
     written = ev.overlay.get((id(cell), "cell_contents"))
     if written is not None:
@@ -68,7 +68,7 @@ def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
         contents = cell.cell_contents  # type: ignore[attr-defined]
     except ValueError:
         raise Break("SJ030", f"free variable `{name}` is not bound here") from None
-    if frame.scope.frozen or name in frame.scope.compiler_names:
+    if source is None or name in frame.scope.compiler_names:
         return Known(contents, None)
     return ev.wrap(contents, source)
 
@@ -89,7 +89,9 @@ def _global(ev: Evaluator, frame: Frame, name: str) -> Value:
     source = global_source(frame, name)
     if name in table:
         obj = table[name]
-        return Known(obj, None) if source is None else ev.wrap(obj, source)
+        if source is None:
+            return library_value(ev, obj, table, f"[{name!r}]")
+        return ev.wrap(obj, source)
     namespace = table.get("__builtins__", builtins)
     members = namespace if isinstance(namespace, dict) else vars(namespace)
     if name not in members:
@@ -102,6 +104,15 @@ def _global(ev: Evaluator, frame: Frame, name: str) -> Value:
         )
         ev.guards.add_builtin(base, name)
     return Known(members[name], None)
+
+
+def library_value(ev: Evaluator, obj: object, holder: object, step: str) -> Known:
+    """A global variable of a library: fixed, except for switches, which are guarded."""
+    if (obj is None or isinstance(obj, bool)) and step.strip(".[]'").islower():
+        name = holder.get("__name__") if isinstance(holder, dict) else holder.__name__  # type: ignore[attr-defined]
+        hint = f"{str(name).rsplit('.', 1)[-1]}_state"
+        ev.guards.add(f"{ev.guards.bind(holder, hint)}{step} is {obj!r}", "a switch")
+    return Known(obj, None)
 
 
 def store(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
@@ -145,9 +156,9 @@ def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     cell = holder.scope.cells.get(name)
     if cell is None:
         raise Break("SJ040", f"`{name}` is stored to a scope that is not tracked")
-    if holder.scope.frozen:
+    source = holder.scope.cell_sources.get(name)
+    if source is None:
         raise Break("SJ021", f"library code assigns its variable `{name}`")
-    source = holder.scope.cell_sources[name]
     path = source.guard.removesuffix(".cell_contents")
     ev.guards.reached(path, cell)
     ev.guards.mutated(path, type(cell))

@@ -113,6 +113,8 @@ def apply(
         return user_operators.binary(ev, name, left, right)
     if isinstance(left, ListValue) and name == "add" and isinstance(right, ListValue):
         return ListValue([*ev.list_items(left), *ev.list_items(right)])
+    if _is_size(left) or _is_size(right):
+        return fold(ev, function, left, right)
     if name == "add" and _tuples(left, right):
         return TupleValue([*tuple_items(left), *tuple_items(right)])
     if name == "mul" and (isinstance(left, (ListValue, TupleValue))):
@@ -129,6 +131,10 @@ def apply(
     if name == "mod" and isinstance(left, Known) and isinstance(left.obj, str):
         return constant(ev.use(left) % ev.known(right, "`%` formatting"))
     return fold(ev, function, left, right)
+
+
+def _is_size(value: Value) -> bool:
+    return python_type(value) is torch.Size
 
 
 def _tuples(left: Value, right: Value) -> bool:
@@ -468,6 +474,9 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
     """Returns `left is right`."""
     if left is right:
         return True
+    if isinstance(left, TupleValue) and isinstance(right, TupleValue):
+        if left.source is not None and right.source is not None:
+            raise Break("SJ020", "`is` of two tuples", harmless=True)
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Known) and (one.obj is None or isinstance(one.obj, bool)):
             if isinstance(other, Known):
@@ -560,7 +569,7 @@ def _contains_known(ev: Evaluator, item: Value, container: Known) -> bool:
     if container.source is not None:
         ev.guards.type_of(container.source, container.obj)
         text = (
-            ev.residual.constant_name(key, "key") if not is_constant(key) else repr(key)
+            repr(key) if is_constant(key) else ev.guards.bind(key, "key")
         )
         word = "in" if found else "not in"
         ev.guards.add(f"{text} {word} {container.source.guard}")

@@ -22,7 +22,9 @@ import srcjit
 from tests.harness import no_faults, run
 
 Step = Callable[[], Any]
-CASES: dict[str, Callable[[], tuple[Any, Callable[[], tuple[Any, ...]], list[Step]]]] = {}
+CASES: dict[
+    str, Callable[[], tuple[Any, Callable[[], tuple[Any, ...]], list[Step]]]
+] = {}
 
 
 def case(make: Any) -> Any:
@@ -119,7 +121,12 @@ def global_dict_and_list():
         lambda: ITEMS.append(9),
         lambda: ITEMS.__setitem__(0, 2.5),
         lambda: ITEMS.reverse(),
-        lambda: (TABLE.clear(), TABLE.update(a=1, b=2), ITEMS.clear(), ITEMS.extend([1, 2, 3])),
+        lambda: (
+            TABLE.clear(),
+            TABLE.update(a=1, b=2),
+            ITEMS.clear(),
+            ITEMS.extend([1, 2, 3]),
+        ),
     ]
     return f, lambda: (x(),), steps
 
@@ -131,7 +138,11 @@ def removed_key():
     def f(t):
         return t * 2 if "b" in table else t, table.get("b", 7)
 
-    return f, lambda: (x(),), [lambda: table.pop("b"), lambda: table.__setitem__("b", None)]
+    return (
+        f,
+        lambda: (x(),),
+        [lambda: table.pop("b"), lambda: table.__setitem__("b", None)],
+    )
 
 
 @case
@@ -320,7 +331,12 @@ def tensor_facts():
     given = [x()]
 
     def f(t):
-        return t.sum(0) if t.shape[0] == 2 else t * 2, t.dtype, t.requires_grad, t.stride()
+        return (
+            t.sum(0) if t.shape[0] == 2 else t * 2,
+            t.dtype,
+            t.requires_grad,
+            t.stride(),
+        )
 
     tensors = [
         torch.ones(3, 2),
@@ -331,7 +347,11 @@ def tensor_facts():
         torch.ones(0, 3),
         nn.Parameter(torch.ones(2, 3)),
     ]
-    return f, lambda: (given[0],), [lambda t=t: given.__setitem__(0, t) for t in tensors]
+    return (
+        f,
+        lambda: (given[0],),
+        [lambda t=t: given.__setitem__(0, t) for t in tensors],
+    )
 
 
 @case
@@ -343,7 +363,14 @@ def aliased_arguments():
         s.add_(1)
         return t * 2, s is t
 
-    return f, lambda: given[0], [lambda: given.__setitem__(0, (a, a)), lambda: given.__setitem__(0, (a, a.t().t()))]
+    return (
+        f,
+        lambda: given[0],
+        [
+            lambda: given.__setitem__(0, (a, a)),
+            lambda: given.__setitem__(0, (a, a.t().t())),
+        ],
+    )
 
 
 @case
@@ -450,7 +477,11 @@ def training_mode():
 
     # BatchNorm changes its own buffers, so both calls see different ones: compare in eval.
     net.eval()
-    return f, lambda: (x(),), [lambda: net[0].train(), check_eval, lambda: net[1].reset_parameters()]
+    return (
+        f,
+        lambda: (x(),),
+        [lambda: net[0].train(), check_eval, lambda: net[1].reset_parameters()],
+    )
 
 
 @case
@@ -480,7 +511,11 @@ def named_tuple_and_enum_globals():
     def f(t, p):
         return t * p.a + p[1], type(p).__name__
 
-    return f, lambda: (x(), given[0]), [lambda: given.__setitem__(0, v) for v in (Pair(1, 3), Pair(2.0, 3))]
+    return (
+        f,
+        lambda: (x(), given[0]),
+        [lambda: given.__setitem__(0, v) for v in (Pair(1, 3), Pair(2.0, 3))],
+    )
 
 
 @case
@@ -489,7 +524,11 @@ def shared_parameter():
     net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
 
     def f(t):
-        return net(t), len(list(net.parameters())), [n for n, _ in net.named_parameters()]
+        return (
+            net(t),
+            len(list(net.parameters())),
+            [n for n, _ in net.named_parameters()],
+        )
 
     return (
         f,
@@ -549,7 +588,9 @@ def test_change_is_noticed(name: str) -> None:
                 _restore(args, snapshot)
                 assert actual.failure == expected.failure
                 assert actual.structure == expected.structure
-                assert [repr(n) for n in actual.numbers] == [repr(n) for n in expected.numbers]
+                assert [repr(n) for n in actual.numbers] == [
+                    repr(n) for n in expected.numbers
+                ]
                 assert actual.layout == expected.layout
                 for got, wanted in zip(actual.tensors, expected.tensors, strict=True):
                     assert torch.equal(got, wanted)
