@@ -105,7 +105,13 @@ def record(ev: Evaluator, stop: Break) -> None:
 
 def normal_form(ev: Evaluator, frame: Frame, statement: Any) -> list[Any]:
     """Returns the statement in A-normal form; the frame learns the new names."""
-    made = normalize(statement, ev.namer, frame.origins, local=frame.locals)
+    made = normalize(
+        statement,
+        ev.namer,
+        frame.origins,
+        local=frame.locals,
+        unstable={name for name in frame.locals if name not in frame.env},
+    )
     if len(made) > 1 or made[0] is not statement:
         _learn_names(ev, frame, made)
     return made
