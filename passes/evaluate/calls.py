@@ -334,15 +334,35 @@ def _builtin(
 
 
 def fold_call(
-    ev: Evaluator, function: Any, args: list[Value], kwargs: dict[str, Value]
+    ev: Evaluator,
+    function: Any,
+    args: list[Value],
+    kwargs: dict[str, Value],
+    *,
+    decides: bool = False,
 ) -> Value:
-    """Calls a pure function of constants during evaluation."""
+    """Calls a pure function of constants during evaluation.
+
+    Args:
+        ev: The evaluator.
+        function: What to call.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        decides: Whether its result is no number but something that the program's course
+            depends on (a `range`, a string), so that a parameter that was made an
+            argument of kernels has to be known after all.
+    """
     name = getattr(function, "__name__", "a function")
     for value in args:
         if isinstance(value, TensorValue):
             raise Break("SJ103", f"`{name}` reads the value of a tensor", harmless=True)
         if isinstance(value, Scalar):
-            raise Break("SJ020", f"`{name}` of a run-time number", harmless=True)
+            raise Break(
+                "SJ020",
+                f"`{name}` of a run-time number",
+                harmless=True,
+                needs_known=value if decides and ev.is_parameter(value) else None,
+            )
     known = [_plain(ev, value, name) for value in args]
     named = {key: _plain(ev, value, name) for key, value in kwargs.items()}
     try:

@@ -41,7 +41,7 @@ def fold(function: Any) -> Handler:
     def folded(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
         from .calls import fold_call
 
-        return fold_call(ev, function, args, kwargs)
+        return fold_call(ev, function, args, kwargs, decides=True)
 
     return folded
 

@@ -348,6 +348,12 @@ class Evaluator:
                 raise unknown_operand(f"{what} needs")
         raise Break("SJ020", f"{what} needs a value that is not known")
 
+    def is_parameter(self, value: Scalar) -> bool:
+        """Whether a run-time number comes from what the caller passed, and could be known."""
+        from .split import mentions
+
+        return any(mentions(value.text, text) for text in self.scalar_sources)
+
     def operand_constant(self, value: Known) -> Any:
         """Returns the fx argument for a known operand of a tensor operation."""
         if is_constant(value.obj):

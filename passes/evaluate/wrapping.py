@@ -180,7 +180,8 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         ev.residual.emit_tracked(f"{text} = {source.residual}")
     scalar = ev.scalar(text, kind, source.hint)
     ev.journal.set_item(ev.memo, key, (scalar, source))
-    ev.journal.set_item(ev.scalar_sources, scalar.text, source.guard)
+    # NOTE: not undone with the statement, which may break because of this very number.
+    ev.scalar_sources[scalar.text] = source.guard
     return scalar
 
 
