@@ -64,6 +64,7 @@ _register(
     "fx._symbolic_trace.is_fx_symbolic_tracing",
     "_C._functorch.is_batchedtensor",
     "_C._functorch.is_functorch_wrapped_tensor",
+    "nn.modules.activation._is_make_fx_tracing",
 )
 _register(
     None,

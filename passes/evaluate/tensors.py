@@ -104,9 +104,8 @@ def is_operation(obj: Any) -> bool:
     except TypeError:
         return False
     if isinstance(obj, BuiltinFunctionType) and obj not in _NATIVE_FUNCTIONS:
-        return type(
-            obj.__self__
-        ).__name__ == "_VariableFunctionsClass" or obj.__self__ in (torch._C._nn,)
+        holder = obj.__qualname__.rpartition(".")[0]
+        return holder == "_VariableFunctionsClass" or obj.__self__ is torch._C._nn
     return False
 
 
