@@ -92,8 +92,8 @@ def _by_property(
     ev: Evaluator, base: Value, cls: type, name: str, value: Value
 ) -> bool:
     """Stores through a property or another data descriptor; False if there is none."""
-    static = attributes._class_attribute(cls, name)
-    if static is attributes.MISSING or not attributes._is_data_descriptor(static):
+    static = attributes.class_attribute(cls, name)
+    if static is attributes.MISSING or not attributes.is_data_descriptor(static):
         return False
     if isinstance(static, MemberDescriptorType):
         return False

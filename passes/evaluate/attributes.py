@@ -79,6 +79,8 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
     Raises:
         Break: When the look-up runs code that is not evaluated, or raises.
     """
+    from . import instance_attributes
+
     base = ev.look(base)
     match base:
         case Unknown():
@@ -88,7 +90,7 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
         case Known():
             return _known(ev, base, name)
         case InstanceValue():
-            return _instance(ev, base, name)
+            return instance_attributes.load_instance(ev, base, name)
         case TupleValue() if name in getattr(base.cls, "_fields", ()):
             return ev.look(base.items[base.cls._fields.index(name)])
         case ListValue() | DictValue() | SetValue() | TupleValue() | IteratorValue():
@@ -99,7 +101,7 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
                 )
             return BuiltinMethod(base, name)
         case SuperValue():
-            return _super(ev, base, name)
+            return instance_attributes.load_super(ev, base, name)
         case FunctionValue():
             return function_attributes.load(ev, base, name)
         case MethodValue():
@@ -139,7 +141,7 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
             cls = type(base.obj)
             if is_constant(base.obj):
                 return hasattr(base.obj, name)
-            if _has_hooked_lookup(cls) and not isinstance(base.obj, (type, ModuleType)):
+            if has_hooked_lookup(cls) and not isinstance(base.obj, (type, ModuleType)):
                 raise Break("SJ020", f"`hasattr` of a `{cls.__name__}`")
             if base.source is not None and not is_constant(base.obj):
                 static = inspect.getattr_static(base.obj, name, MISSING)
@@ -152,8 +154,8 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
                 return found
             return hasattr(base.obj, name)
         case InstanceValue():
-            static = _class_attribute(base.cls, name)
-            if isinstance(static, property) or _has_hooked_lookup(base.cls):
+            static = class_attribute(base.cls, name)
+            if isinstance(static, property) or has_hooked_lookup(base.cls):
                 raise Break("SJ020", f"`hasattr` of `{name}` runs code")
             if isinstance(static, MemberDescriptorType):
                 return name in base.attributes
@@ -306,7 +308,12 @@ def _simple(ev: Evaluator, base: Known, name: str) -> Value:
     return _child(ev, base, value, name)
 
 
-_PLAIN_LIBRARY_OBJECTS = (torch.finfo, torch.iinfo, dataclasses.Field, inspect.Parameter)
+_PLAIN_LIBRARY_OBJECTS = (
+    torch.finfo,
+    torch.iinfo,
+    dataclasses.Field,
+    inspect.Parameter,
+)
 
 
 def _frozen_object(base: Known, name: str) -> Value:
@@ -328,7 +335,7 @@ def _frozen_object(base: Known, name: str) -> Value:
 _DATA_TABLES = ("_parameters", "_buffers", "_modules")
 
 
-def _has_hooked_lookup(cls: type) -> bool:
+def has_hooked_lookup(cls: type) -> bool:
     return cls.__getattribute__ is not object.__getattribute__ or getattr(
         cls, "__getattr__", None
     ) not in (None, torch.nn.Module.__getattr__)
@@ -344,8 +351,8 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
     ev.guards.type_of(source, obj)
     if cls.__getattribute__ is not object.__getattribute__:
         raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
-    static = _class_attribute(cls, name)
-    if static is not MISSING and _is_data_descriptor(static):
+    static = class_attribute(cls, name)
+    if static is not MISSING and is_data_descriptor(static):
         return _descriptor(ev, base, static, name)
     own = _own_attributes(obj)
     if name in own:
@@ -358,16 +365,16 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
                 else "True"
             )
         return _class_member(ev, base, cls, static, name)
-    if _has_hooked_lookup(cls):
+    if has_hooked_lookup(cls):
         if own is not _NO_DICT:
             ev.guards.add(f"{name!r} not in {source.guard}.__dict__")
         return _getattr_hook(ev, base, cls, name)
     if isinstance(obj, torch.nn.Module):
         return _module_entry(ev, base, name)
-    raise _no_attribute(cls, name)
+    raise no_attribute(cls, name)
 
 
-def _no_attribute(cls: type, name: str) -> Break:
+def no_attribute(cls: type, name: str) -> Break:
     return Break(
         "SJ030", f"raises AttributeError: `{cls.__name__}` has no attribute `{name}`"
     )
@@ -380,7 +387,7 @@ def _module_entry(ev: Evaluator, base: Known, name: str) -> Value:
         entries = base.obj.__dict__.get(table)
         if entries is not None and name in entries:
             return ev.wrap(entries[name], Item(Attribute(base.source, table), name))
-    raise _no_attribute(type(base.obj), name)
+    raise no_attribute(type(base.obj), name)
 
 
 @evaluates(torch.nn.Module.__getattr__)
@@ -401,14 +408,14 @@ def _own_attributes(obj: Any) -> dict[str, Any]:
         return _NO_DICT
 
 
-def _class_attribute(cls: type, name: str) -> Any:
+def class_attribute(cls: type, name: str) -> Any:
     for owner in cls.__mro__:
         if name in owner.__dict__:
             return owner.__dict__[name]
     return MISSING
 
 
-def _is_data_descriptor(static: Any) -> bool:
+def is_data_descriptor(static: Any) -> bool:
     return hasattr(type(static), "__get__") and (
         hasattr(type(static), "__set__") or hasattr(type(static), "__delete__")
     )
@@ -480,124 +487,3 @@ def _getattr_hook(ev: Evaluator, base: Known, cls: type, name: str) -> Value:
     if hook is None:
         raise Break("SJ020", f"`{cls.__name__}.__getattr__` answers for `{name}`")
     return call(ev, hook, [constant(name)], {})
-
-
-def _super(ev: Evaluator, base: SuperValue, name: str) -> Value:
-    receiver = ev.look(base.receiver)
-    cls = _receiver_class(receiver)
-    if cls is None:
-        raise Break("SJ020", "`super()` of a value that is not known")
-    mro = cls.__mro__
-    for owner in mro[mro.index(base.owner) + 1 :]:
-        if name in owner.__dict__:
-            static = owner.__dict__[name]
-            if isinstance(static, FunctionType):
-                if is_frozen(owner.__module__):
-                    return MethodValue(Known(static, None), receiver)
-                return MethodValue(user_function(ev, owner, static, name), receiver)
-            if (
-                owner is object
-                and isinstance(receiver, InstanceValue)
-                and name == "__init__"
-            ):
-                return constant_noop()
-            if name == "__setattr__":
-                return MethodValue(Known(static, None), receiver)
-            if isinstance(static, property) and isinstance(static.fget, FunctionType):
-                getter = Known(static.fget, None)
-                if not is_frozen(owner.__module__):
-                    getter = user_function(ev, owner, static.fget, name)
-                from .calls import call
-
-                return call(ev, getter, [receiver], {})
-            if isinstance(static, (classmethod, staticmethod)):
-                return _super_method(ev, owner, static, receiver, name)
-            break
-    raise Break("SJ020", f"`super().{name}`")
-
-
-def _super_method(
-    ev: Evaluator,
-    owner: type,
-    static: classmethod[Any, Any, Any] | staticmethod[Any, Any],
-    receiver: Value,
-    name: str,
-) -> Value:
-    inner: Any = static.__func__
-    if not isinstance(inner, FunctionType):
-        raise Break("SJ020", f"`super().{name}`")
-    function = Known(inner, None)
-    if not is_frozen(owner.__module__):
-        function = user_function(ev, owner, inner, name)
-    if isinstance(static, staticmethod):
-        return function
-    cls = receiver
-    if not (isinstance(receiver, Known) and isinstance(receiver.obj, type)):
-        cls = load(ev, receiver, "__class__")
-    return MethodValue(function, cls)
-
-
-def _receiver_class(receiver: Value) -> type | None:
-    match receiver:
-        case Known():
-            return (
-                receiver.obj if isinstance(receiver.obj, type) else type(receiver.obj)
-            )
-        case InstanceValue():
-            return receiver.cls
-    return None
-
-
-def _nothing(*args: object, **kwargs: object) -> None:
-    """Stands for `object.__init__`."""
-
-
-def constant_noop() -> Known:
-    """The value of `super().__init__` at the top of a class tree."""
-    return Known(_nothing, None)
-
-
-# ── instances made during evaluation ────────────────────────────────────────────────
-
-
-def _instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
-    from .calls import call
-
-    cls = base.cls
-    if cls.__getattribute__ is not object.__getattribute__:
-        raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
-    if name == "__dict__":
-        raise Break("SJ020", "`__dict__` of an instance")
-    static = _class_attribute(cls, name)
-    owner_value = base.cls_value or Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
-    if isinstance(static, property) and isinstance(static.fget, FunctionType):
-        return call(ev, user_function(ev, cls, static.fget, name), [base], {})
-    if name in base.attributes:
-        return ev.look(base.attributes[name])
-    if name == "__class__":
-        return owner_value
-    if isinstance(static, MemberDescriptorType):
-        raise _no_attribute(cls, name)
-    if static is MISSING and isinstance(
-        _class_attribute(cls, "__getattr__"), FunctionType
-    ):
-        hook = user_function(
-            ev, cls, _class_attribute(cls, "__getattr__"), "__getattr__"
-        )
-        return call(ev, hook, [base, constant(name)], {})
-    if static is MISSING:
-        raise Break("SJ030", f"raises AttributeError: `{cls.__name__}` has no `{name}`")
-    if isinstance(static, FunctionType):
-        return MethodValue(user_function(ev, cls, static, name), base, name)
-    if isinstance(static, staticmethod) and isinstance(static.__func__, FunctionType):
-        return user_function(ev, cls, static.__func__, name)
-    if isinstance(static, classmethod) and isinstance(static.__func__, FunctionType):
-        return MethodValue(
-            user_function(ev, cls, static.__func__, name), owner_value, name
-        )
-    if hasattr(type(static), "__get__"):
-        raise Break(
-            "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"
-        )
-    holder = ev.guards.bind(cls, cls.__name__)
-    return ev.wrap(static, Attribute(Bound(holder), name))

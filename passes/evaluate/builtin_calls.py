@@ -233,7 +233,7 @@ def _callable(ev: Evaluator, obj: Value, /) -> Value:
     if isinstance(value, Known):
         class_of(ev, value)
         return constant(callable(value.obj))
-    return constant(hasattr(class_of(ev, value), "__call__"))
+    return constant(getattr(class_of(ev, value), "__call__", None) is not None)
 
 
 @evaluates(builtins.issubclass)

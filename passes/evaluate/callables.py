@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from . import attributes, operators, subscripts
+from . import attributes, comparisons, operators, subscripts
 from .breaks import Break
 from .iterators import call
 from .registry import HANDLERS, Handler, evaluates
@@ -170,7 +170,7 @@ def _compare(node: Any) -> Handler:
     def apply(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
         if len(args) != 2 or kwargs:
             raise Break("SJ030", "raises TypeError: a comparison takes two arguments")
-        return operators.compare(ev, node, *args)
+        return comparisons.compare(ev, node, *args)
 
     return apply
 
@@ -214,7 +214,7 @@ def _get_item(ev: Evaluator, base: Value, index: Value, /) -> Value:
 
 @evaluates(operator.contains)
 def _contains(ev: Evaluator, base: Value, item: Value, /) -> Value:
-    return constant(operators.contains(ev, item, base))
+    return constant(comparisons.contains(ev, item, base))
 
 
 @evaluates(operator.truth)

@@ -30,6 +30,7 @@ from . import (
     functions,
     generators,
     iterators,
+    itertools_calls,
     library,
     module_calls,
     module_trees,
@@ -438,6 +439,7 @@ _TABLES = (
     copying,
     custom_functions,
     iterators,
+    itertools_calls,
     module_trees,
 )
 """Modules whose import fills the table of callables that evaluation knows."""

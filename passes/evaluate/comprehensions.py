@@ -10,6 +10,7 @@ import libcst as cst
 from ..scopes import writes
 from . import expressions, loops, targets
 from .frames import Frame
+from .keys import key_of
 from .lazy import iterate as iterate_over
 from .lazy import lazy_iterator, next_item
 from .truth import truth
@@ -84,7 +85,7 @@ def set_comprehension(ev: Evaluator, frame: Frame, node: cst.SetComp) -> Value:
     items: dict[Any, None] = {}
 
     def visit() -> None:
-        items[expressions.key_of(ev, expressions.evaluate(ev, inner, node.elt))] = None
+        items[key_of(ev, expressions.evaluate(ev, inner, node.elt))] = None
 
     _run(ev, frame, inner, node.for_in, True, visit)
     return SetValue(items)
@@ -96,7 +97,7 @@ def dict_comprehension(ev: Evaluator, frame: Frame, node: cst.DictComp) -> Value
     items: dict[Any, Value] = {}
 
     def visit() -> None:
-        key = expressions.key_of(ev, expressions.evaluate(ev, inner, node.key))
+        key = key_of(ev, expressions.evaluate(ev, inner, node.key))
         items[key] = expressions.evaluate(ev, inner, node.value)
 
     _run(ev, frame, inner, node.for_in, True, visit)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import tensors
+from . import dict_methods, set_methods, tensors
 from .breaks import Break, unknown_operand
 from .iterators import sorted_items
 from .lazy import iterate as iterate_over
 from .lazy import next_item
 from .registry import checked
+from .special_calls import SPECIAL
 from .subscripts import effect_if_outside
 from .values import (
     DictValue,
@@ -47,9 +48,9 @@ def call_method(
         case ListValue():
             handler = _LIST.get(name)
         case DictValue():
-            handler = _DICT.get(name)
+            handler = dict_methods.METHODS.get(name)
         case SetValue():
-            handler = _SET.get(name)
+            handler = set_methods.METHODS.get(name)
         case TupleValue():
             handler = _TUPLE.get(name)
         case IteratorValue():
@@ -61,7 +62,7 @@ def call_method(
         case _:
             handler = None
     if isinstance(receiver, ViewValue):
-        return _view_method(ev, receiver, name, args)
+        return dict_methods.view_method(ev, receiver, name, args)
     if handler is None:
         raise Break("SJ020", f"method `{name}` of a {type(receiver).__name__}")
     return checked(handler, ev, receiver, *args, **kwargs)  # type: ignore[no-any-return]
@@ -92,14 +93,15 @@ def _known(
         from .loops import iterator_over
 
         parts = [
-            ev.known(item, "`join`") for item in iterate_over(ev, iterator_over(ev, args[0]))
+            ev.known(item, "`join`")
+            for item in iterate_over(ev, iterator_over(ev, args[0]))
         ]
         args = [constant(tuple(parts))]
     return fold_call(ev, getattr(obj, name), args, kwargs)
 
 
 def _known_dict(ev: Evaluator, receiver: Known, name: str, args: list[Value]) -> Value:
-    from .operators import contains
+    from .comparisons import contains
     from .subscripts import load
 
     if name == "get" and args:
@@ -192,20 +194,20 @@ def _copy_list(ev: Evaluator, target: ListValue) -> Value:
 
 
 def _index(ev: Evaluator, target: ListValue | TupleValue, item: Value) -> Value:
-    from .operators import _same_item
+    from .comparisons import same_item
 
     items = ev.list_items(target) if isinstance(target, ListValue) else target.items
     for position, other in enumerate(items):
-        if _same_item(ev, other, item):
+        if same_item(ev, other, item):
             return constant(position)
     raise Break("SJ030", "raises ValueError: the item is not in the list")
 
 
 def _count(ev: Evaluator, target: ListValue | TupleValue, item: Value) -> Value:
-    from .operators import _same_item
+    from .comparisons import same_item
 
     items = ev.list_items(target) if isinstance(target, ListValue) else target.items
-    return constant(sum(_same_item(ev, other, item) for other in items))
+    return constant(sum(same_item(ev, other, item) for other in items))
 
 
 def _remove(ev: Evaluator, target: ListValue, item: Value) -> Value:
@@ -242,46 +244,8 @@ def replace_items(ev: Evaluator, target: ListValue, items: list[Value]) -> None:
     ev.journal.replace_list(target.items, items)
 
 
-def _list_special(name: str) -> Any:
-    def method(ev: Evaluator, target: Value, *args: Value) -> Value:
-        from . import subscripts
-        from .operators import contains
-        from .truth import size_of
-
-        if name == "__len__":
-            return constant(size_of(ev, target))
-        if name == "__contains__":
-            return constant(contains(ev, args[0], target))
-        if name == "__getitem__":
-            return subscripts.load(ev, target, args[0])
-        if name == "__setitem__":
-            subscripts.store(ev, target, *args)
-        elif name == "__delitem__":
-            subscripts.delete(ev, target, *args)
-        else:
-            from .loops import iterator_over
-
-            return iterator_over(ev, target)
-        return constant(None)
-
-    return method
-
-
-_SPECIAL = {
-    name: _list_special(name)
-    for name in (
-        "__len__",
-        "__contains__",
-        "__getitem__",
-        "__setitem__",
-        "__delitem__",
-        "__iter__",
-    )
-}
-
-
 _LIST: dict[str, Any] = {
-    **_SPECIAL,
+    **SPECIAL,
     "append": _append,
     "extend": list_extend,
     "insert": _insert,
@@ -313,287 +277,12 @@ def _numel(ev: Evaluator, target: TupleValue) -> Value:
 
 
 _TUPLE: dict[str, Any] = {
-    **_SPECIAL,
+    **SPECIAL,
     "index": _index,
     "count": _count,
     "_replace": _replace_named,
     "_asdict": _as_dict,
     "numel": _numel,
-}
-
-
-# ── dicts ───────────────────────────────────────────────────────────────────────────
-
-
-def _key(ev: Evaluator, value: Value) -> Any:
-    from .expressions import key_of
-
-    return key_of(ev, value)
-
-
-def _get(
-    ev: Evaluator, target: DictValue, key: Value, default: Value | None = None
-) -> Value:
-    found = ev.dict_items(target).get(_key(ev, key))
-    return found if found is not None else default or constant(None)
-
-
-def _view(kind: str) -> Any:
-    def method(ev: Evaluator, target: DictValue) -> Value:
-        return ViewValue(target, f"{kind}()")
-
-    return method
-
-
-def view_items(ev: Evaluator, view: ViewValue) -> list[Value]:
-    """What iteration over a dict view yields."""
-    target = view.receiver
-    assert isinstance(target, DictValue)
-    if view.kind == "keys":
-        return [constant(key) for key in target.items]
-    entries = ev.dict_items(target)
-    if view.kind == "values":
-        return list(entries.values())
-    return [TupleValue([constant(key), value]) for key, value in entries.items()]
-
-
-def _view_method(ev: Evaluator, view: ViewValue, name: str, args: list[Value]) -> Value:
-    if view.kind == "values" or not hasattr(frozenset, name):
-        raise Break("SJ020", f"method `{name}` of a dict view")
-    return call_method(ev, view_set(ev, view), name, args, {})
-
-
-def view_set(ev: Evaluator, view: ViewValue) -> SetValue:
-    """The set that a view of keys stands for in a set operation."""
-    if view.kind != "keys":
-        raise Break("SJ020", f"a set operation on `{view.kind}`")
-    return SetValue(dict.fromkeys(keys_of(view)), plain=False)
-
-
-def keys_of(view: ViewValue) -> list[Any]:
-    """The keys behind a view."""
-    assert isinstance(view.receiver, DictValue)
-    return list(view.receiver.items)
-
-
-def _set_entry(ev: Evaluator, target: DictValue, key: Any, value: Value) -> None:
-    effect_if_outside(
-        ev,
-        target,
-        lambda r, b: r.emit(f"{b}[{r.reify(constant(key))}] = {r.reify(value)}"),
-        value,
-    )
-    ev.journal.set_item(target.items, key, value)
-
-
-def _delete_entry(ev: Evaluator, target: DictValue, key: Any) -> None:
-    effect_if_outside(
-        ev, target, lambda r, b: r.emit(f"del {b}[{r.reify(constant(key))}]")
-    )
-    ev.journal.delete_item(target.items, key)
-
-
-def _pop_key(
-    ev: Evaluator, target: DictValue, key: Value, default: Value | None = None, /
-) -> Value:
-    name = _key(ev, key)
-    entries = ev.dict_items(target)
-    if name not in entries:
-        if default is None:
-            raise Break("SJ030", f"raises KeyError: {name!r}")
-        return default
-    value = entries[name]
-    _delete_entry(ev, target, name)
-    return value
-
-
-def _pop_item(ev: Evaluator, target: DictValue, last: Value | None = None) -> Value:
-    entries = ev.dict_items(target)
-    if not entries:
-        raise Break("SJ030", "raises KeyError: the dictionary is empty")
-    if last is not None and target.cls is dict:
-        raise Break("SJ030", "raises TypeError: popitem() takes no arguments")
-    newest = last is None or bool(ev.known(last, "`popitem`"))
-    key = list(entries)[-1] if newest else next(iter(entries))
-    value = entries[key]
-    _delete_entry(ev, target, key)
-    return TupleValue([constant(key), value])
-
-
-def _move_to_end(
-    ev: Evaluator, target: DictValue, key: Value, last: Value | None = None
-) -> Value:
-    name = _key(ev, key)
-    entries = ev.dict_items(target)
-    if target.cls is dict or name not in entries:
-        raise Break("SJ030", "raises: `move_to_end`")
-    end = last is None or bool(ev.known(last, "`move_to_end`"))
-
-    def action(residual: Any, base: str) -> None:
-        residual.emit(f"{base}.move_to_end({residual.reify(constant(name))}, {end})")
-
-    effect_if_outside(ev, target, action)
-    value = entries[name]
-    others = {k: v for k, v in entries.items() if k != name}
-    ordered = {**others, name: value} if end else {name: value, **others}
-    for other in list(target.items):
-        ev.journal.delete_item(target.items, other)
-    for other, item in ordered.items():
-        ev.journal.set_item(target.items, other, item)
-    return constant(None)
-
-
-def _setdefault(
-    ev: Evaluator, target: DictValue, key: Value, default: Value | None = None, /
-) -> Value:
-    name = _key(ev, key)
-    if name not in ev.dict_items(target):
-        _set_entry(ev, target, name, default or constant(None))
-    return ev.dict_items(target)[name]
-
-
-def _update(
-    ev: Evaluator, target: DictValue, other: Value | None = None, /, **kwargs: Value
-) -> Value:
-    from .conversions import entries_of
-
-    entries = {} if other is None else entries_of(ev, other)
-    for key, value in {**entries, **kwargs}.items():
-        _set_entry(ev, target, key, value)
-    return constant(None)
-
-
-def _copy_dict(ev: Evaluator, target: DictValue) -> Value:
-    return DictValue(dict(ev.dict_items(target)), cls=target.cls)
-
-
-def _clear_dict(ev: Evaluator, target: DictValue) -> Value:
-    effect_if_outside(ev, target, lambda r, b: r.emit(f"{b}.clear()"))
-    for key in list(target.items):
-        ev.journal.delete_item(target.items, key)
-    return constant(None)
-
-
-_DICT: dict[str, Any] = {
-    "get": _get,
-    **_SPECIAL,
-    "keys": _view("keys"),
-    "values": _view("values"),
-    "items": _view("items"),
-    "pop": _pop_key,
-    "popitem": _pop_item,
-    "move_to_end": _move_to_end,
-    "setdefault": _setdefault,
-    "update": _update,
-    "copy": _copy_dict,
-    "clear": _clear_dict,
-}
-
-
-# ── sets and iterators ──────────────────────────────────────────────────────────────
-
-
-def _change_set(
-    ev: Evaluator, target: SetValue, name: str, keys: list[Any], text: str
-) -> None:
-    """Changes a set; one that existed before by the call `text`."""
-    if target.cls is frozenset:
-        raise Break("SJ030", f"raises AttributeError: a frozenset has no `{name}`")
-    effect_if_outside(ev, target, lambda r, b: r.emit(f"{b}.{text}"))
-    if name != "add":
-        ev.journal.set_attr(target, "plain", False)
-    for key in list(target.items):
-        if key not in keys:
-            ev.journal.delete_item(target.items, key)
-    for key in keys:
-        if key not in target.items:
-            ev.journal.set_item(target.items, key, None)
-
-
-def _spelled(ev: Evaluator, key: Any) -> str:
-    if not is_constant(key):
-        raise Break("SJ021", "a change of a set of objects")
-    return ev.residual.reify(constant(key))
-
-
-def _add(ev: Evaluator, target: SetValue, item: Value, /) -> Value:
-    key = _key(ev, item)
-    _change_set(ev, target, "add", [*target.items, key], f"add({_spelled(ev, key)})")
-    return constant(None)
-
-
-def _discard(ev: Evaluator, target: SetValue, item: Value, /) -> Value:
-    key = _key(ev, item)
-    left = [k for k in target.items if k != key]
-    _change_set(ev, target, "discard", left, f"discard({_spelled(ev, key)})")
-    return constant(None)
-
-
-def _remove_key(ev: Evaluator, target: SetValue, item: Value, /) -> Value:
-    if _key(ev, item) not in target.items:
-        raise Break("SJ030", "raises KeyError")
-    return _discard(ev, target, item)
-
-
-def _clear_set(ev: Evaluator, target: SetValue) -> Value:
-    _change_set(ev, target, "clear", [], "clear()")
-    return constant(None)
-
-
-def _copy_set(ev: Evaluator, target: SetValue) -> Value:
-    return SetValue(dict(target.items), target.cls, plain=False)
-
-
-def _set_method(name: str) -> Any:
-    def method(ev: Evaluator, target: SetValue, *others: Value) -> Value:
-        rows = [[_key(ev, item) for item in _iterated(ev, other)] for other in others]
-        result = getattr(target.cls(target.items), name)(*rows)
-        if isinstance(result, bool):
-            return constant(result)
-        return SetValue(dict.fromkeys(result), target.cls, plain=False)
-
-    return method
-
-
-def _set_update(name: str) -> Any:
-    def method(ev: Evaluator, target: SetValue, *others: Value) -> Value:
-        rows = [[_key(ev, item) for item in _iterated(ev, other)] for other in others]
-        result = set(target.items)
-        getattr(result, name)(*rows)
-        spelled = ", ".join(
-            f"({''.join(_spelled(ev, k) + ', ' for k in row)})" for row in rows
-        )
-        _change_set(ev, target, name, list(result), f"{name}({spelled})")
-        return constant(None)
-
-    return method
-
-
-def _iterated(ev: Evaluator, value: Value) -> list[Value]:
-    from .iterators import iterate_in_any_order
-
-    return iterate_in_any_order(ev, value)
-
-
-_SET: dict[str, Any] = {
-    **{name: _SPECIAL[name] for name in ("__len__", "__contains__", "__iter__")},
-    "add": _add,
-    "discard": _discard,
-    "remove": _remove_key,
-    "clear": _clear_set,
-    "copy": _copy_set,
-    **{
-        name: _set_method(name)
-        for name in (
-            "union intersection difference symmetric_difference issubset issuperset isdisjoint"
-        ).split()
-    },
-    **{
-        name: _set_update(name)
-        for name in (
-            "update intersection_update difference_update symmetric_difference_update"
-        ).split()
-    },
 }
 
 
@@ -620,19 +309,19 @@ def in_place(ev: Evaluator, name: str, left: Value, right: Value) -> Value | Non
             replace_items(ev, left, list(ev.list_items(left)) * times)
             return left
         case DictValue() if name == "or":
-            _update(ev, left, right)
+            dict_methods.update(ev, left, right)
             return left
         case SetValue() if name in _SET_IN_PLACE and isinstance(
             right, (SetValue, ViewValue)
         ):
             if left.cls is frozenset:
-                return ev_apply(ev, name, left, right)
-            _SET[_SET_IN_PLACE[name]](ev, left, right)
+                return _apply_binary(ev, name, left, right)
+            set_methods.METHODS[_SET_IN_PLACE[name]](ev, left, right)
             return left
     return None
 
 
-def ev_apply(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
+def _apply_binary(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
     """A frozenset's in-place operator makes a new one."""
     from .operators import BINARY, apply
 

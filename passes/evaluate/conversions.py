@@ -258,7 +258,7 @@ def _size(ev: Evaluator, iterable: Value | None = None, /) -> Value:
 
 def entries_of(ev: Evaluator, value: Value) -> dict[Any, Value]:
     """The entries that `dict(value)` or `update(value)` takes."""
-    from .expressions import key_of
+    from .keys import key_of
 
     value = ev.look(value)
     if isinstance(value, DictValue):
@@ -293,7 +293,7 @@ HANDLERS[collections.OrderedDict] = _dict_class(collections.OrderedDict)
 
 @evaluates(dict.fromkeys)
 def _from_keys(ev: Evaluator, iterable: Value, value: Value | None = None, /) -> Value:
-    from .expressions import key_of
+    from .keys import key_of
 
     filler = value if value is not None else constant(None)
     return DictValue({key_of(ev, item): filler for item in iterate(ev, iterable)})
@@ -301,7 +301,7 @@ def _from_keys(ev: Evaluator, iterable: Value, value: Value | None = None, /) ->
 
 def _set_class(cls: type) -> Handler:
     def make(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        from .expressions import key_of
+        from .keys import key_of
 
         if len(args) > 1 or kwargs:
             raise Break("SJ030", "raises TypeError: too many arguments for a set")

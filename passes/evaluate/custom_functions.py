@@ -89,7 +89,7 @@ def _try_out(ev: Evaluator, cls: Known, args: tuple[Value, ...]) -> list[Any]:
 
 def _forward_and_backward(ev: Evaluator, cls: Known, args: tuple[Value, ...]) -> None:
     for method in ("forward", "backward"):
-        static = attributes._class_attribute(cls.obj, method)
+        static = attributes.class_attribute(cls.obj, method)
         if not isinstance(static, staticmethod) or not isinstance(
             static.__func__, FunctionType
         ):

@@ -8,11 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from . import attributes, calls, comprehensions, names, operators, subscripts
+from . import (
+    attributes,
+    calls,
+    comparisons,
+    comprehensions,
+    names,
+    operators,
+    subscripts,
+)
 from .breaks import Break
-from .enums import is_plain_member
 from .enums import text as enum_text
 from .frames import Frame
+from .keys import key_of
 from .lazy import iterate as iterate_over
 from .truth import truth
 from .values import (
@@ -198,20 +206,6 @@ def _set(ev: Evaluator, frame: Frame, node: cst.Set) -> Value:
     return SetValue(dict.fromkeys(key_of(ev, item) for item in items))
 
 
-def key_of(ev: Evaluator, value: Value) -> Any:
-    """Returns the hashable constant that a dict key or set element stands for."""
-    obj = ev.known(value, "a key")
-    if not (
-        is_constant(obj) or callable(obj) or isinstance(obj, type) or is_plain_member(value)
-    ):
-        raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
-    try:
-        hash(obj)
-    except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
-    return obj
-
-
 def _dict(ev: Evaluator, frame: Frame, node: cst.Dict) -> Value:
     made: dict[Any, Value] = {}
     for element in node.elements:
@@ -249,7 +243,7 @@ def _comparison(ev: Evaluator, frame: Frame, node: cst.Comparison) -> Value:
     result: Value = constant(True)
     for index, target in enumerate(node.comparisons):
         right = evaluate(ev, frame, target.comparator)
-        result = operators.compare(ev, target.operator, left, right)
+        result = comparisons.compare(ev, target.operator, left, right)
         if index + 1 < len(node.comparisons) and not truth(ev, result):
             return result
         left = right
@@ -305,7 +299,9 @@ def index_of(ev: Evaluator, frame: Frame, node: cst.Subscript) -> Value:
             items.append(SliceValue(*bounds))
         elif part.star is not None:
             starred = True
-            items += list(iterate_over(ev, iteration(ev, evaluate(ev, frame, part.value))))
+            items += list(
+                iterate_over(ev, iteration(ev, evaluate(ev, frame, part.value)))
+            )
         else:
             items.append(evaluate(ev, frame, part.value))
     is_tuple = starred or len(items) > 1 or _has_comma(node)

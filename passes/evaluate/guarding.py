@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
@@ -28,7 +29,7 @@ class GuardRecorder:
         self.bindings: dict[str, Any] = {}
         self._bound: dict[int, str] = {}
         self._namer = namer
-        self._distinct: dict[str, None] = {}
+        self._distinct: dict[frozenset[str], tuple[str, ...]] = {}
         self._builtins: dict[str, dict[str, None]] = {}
         self._reached: dict[type, dict[str, int]] = {}
         self._mutated: dict[type, dict[str, None]] = {}
@@ -54,10 +55,11 @@ class GuardRecorder:
             )
             self._journal.set_item(self._guards, text, facts)
 
-    def add_distinct(self, source: Source) -> None:
-        """Requires the tensor at `source` to share no memory with the other distinct ones."""
-        if source.guard not in self._distinct:
-            self._journal.set_item(self._distinct, source.guard, None)
+    def add_distinct(self, sources: Iterable[Source]) -> None:
+        """Requires of tensors that no two of them share memory."""
+        paths = tuple(dict.fromkeys(source.guard for source in sources))
+        if len(paths) > 1 and not any(d.issuperset(paths) for d in self._distinct):
+            self._journal.set_item(self._distinct, frozenset(paths), paths)
 
     def reached(self, path: str, obj: Any) -> None:
         """Notes that evaluation looks at the mutable `obj` by the expression `path`."""
@@ -193,7 +195,11 @@ class GuardRecorder:
                 spelled = ", ".join(repr(name) for name in names) + ","
                 self.add(f"{table}.keys().isdisjoint(({spelled}))", "builtins")
         self._fix_aliases()
-        distinct = tuple(self._distinct) if len(self._distinct) > 1 else ()
+        distinct = tuple(
+            paths
+            for key, paths in self._distinct.items()
+            if not any(key < other for other in self._distinct)
+        )
         return GuardSet(tuple(self._guards.values()), dict(self.bindings), distinct)
 
 

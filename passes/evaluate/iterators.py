@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import builtins
 import functools
-import itertools
 import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import operators
+from . import comparisons, operators
 from .breaks import Break
-from .lazy import LazyItems, lazy_iterator, next_item
 from .lazy import iterate as iterate_over
+from .lazy import lazy_iterator, next_item
 from .registry import evaluates
 from .truth import truth
 from .values import (
@@ -23,7 +22,6 @@ from .values import (
     SetValue,
     TupleValue,
     Value,
-    ViewValue,
     constant,
 )
 
@@ -58,7 +56,7 @@ def call(ev: Evaluator, function: Value, *args: Value) -> Value:
     return call_value(ev, function, list(args), {})
 
 
-def _is_none(value: Value) -> bool:
+def is_none(value: Value) -> bool:
     return isinstance(value, Known) and value.obj is None
 
 
@@ -69,7 +67,7 @@ def _iter(ev: Evaluator, value: Value, sentinel: Value | None = None, /) -> Valu
 
     def pull() -> Value | None:
         item = call(ev, value)
-        return None if operators._equal(ev, item, sentinel) else item
+        return None if comparisons.equal(ev, item, sentinel) else item
 
     return lazy_iterator(ev, pull)
 
@@ -77,7 +75,7 @@ def _iter(ev: Evaluator, value: Value, sentinel: Value | None = None, /) -> Valu
 @evaluates(builtins.next)
 def _next(ev: Evaluator, value: Value, default: Value | None = None, /) -> Value:
     value = ev.look(value)
-    if isinstance(value, InstanceValue) or isinstance(value, Known):
+    if isinstance(value, (InstanceValue, Known)):
         from .attributes import load
 
         if default is None:
@@ -161,14 +159,14 @@ def _map(ev: Evaluator, function: Value, first: Value, /, *rest: Value) -> Value
     return lazy_iterator(ev, pull, sources)
 
 
-def _select(
+def select(
     ev: Evaluator, test: Value, iterable: Value, accept: Callable[[bool], bool]
 ) -> Value:
     source = iterator(ev, iterable)
 
     def pull() -> Value | None:
         while (item := next_item(ev, source)) is not None:
-            if accept(truth(ev, item if _is_none(test) else call(ev, test, item))):
+            if accept(truth(ev, item if is_none(test) else call(ev, test, item))):
                 return item
         return None
 
@@ -177,12 +175,7 @@ def _select(
 
 @evaluates(builtins.filter)
 def _filter(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
-    return _select(ev, test, iterable, lambda accepted: accepted)
-
-
-@evaluates(itertools.filterfalse)
-def _filter_false(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
-    return _select(ev, test, iterable, lambda accepted: not accepted)
+    return select(ev, test, iterable, lambda accepted: accepted)
 
 
 # ── whole iterables ─────────────────────────────────────────────────────────────────
@@ -196,7 +189,7 @@ def sorted_items(
 ) -> list[Value]:
     """Returns the items in order of known keys."""
     down = reverse is not None and truth(ev, reverse)
-    plain = key is None or _is_none(key)
+    plain = key is None or is_none(key)
     keys = items if plain else [call(ev, key, item) for item in items]  # type: ignore[arg-type]
     known = [ev.known(k, "`sorted`") for k in keys]
     try:
@@ -215,7 +208,7 @@ def _sorted(
     key: Value | None = None,
     reverse: Value | None = None,
 ) -> Value:
-    plain = key is None or _is_none(key)
+    plain = key is None or is_none(key)
     items = iterate_in_any_order(ev, iterable) if plain else iterate(ev, iterable)
     return ListValue(sorted_items(ev, items, key, reverse))
 
@@ -227,7 +220,11 @@ def _sum(ev: Evaluator, iterable: Value, /, start: Value | None = None) -> Value
         type(key) is int
         for key in ev.look(iterable).items  # type: ignore[attr-defined]
     )
-    items = _any_order(ev, iterable) if whole else iterate_over(ev, iterator(ev, iterable))
+    items = (
+        in_any_order(ev, iterable)
+        if whole
+        else iterate_over(ev, iterator(ev, iterable))
+    )
     for item in items:
         total = operators.apply(ev, "add", operator.add, total, item)
     return total
@@ -235,15 +232,15 @@ def _sum(ev: Evaluator, iterable: Value, /, start: Value | None = None) -> Value
 
 @evaluates(builtins.any)
 def _any(ev: Evaluator, iterable: Value, /) -> Value:
-    return constant(any(truth(ev, item) for item in _any_order(ev, iterable)))
+    return constant(any(truth(ev, item) for item in in_any_order(ev, iterable)))
 
 
 @evaluates(builtins.all)
 def _all(ev: Evaluator, iterable: Value, /) -> Value:
-    return constant(all(truth(ev, item) for item in _any_order(ev, iterable)))
+    return constant(all(truth(ev, item) for item in in_any_order(ev, iterable)))
 
 
-def _any_order(ev: Evaluator, value: Value) -> Iterator[Value]:
+def in_any_order(ev: Evaluator, value: Value) -> Iterator[Value]:
     if isinstance(ev.look(value), SetValue):
         return iter(iterate_in_any_order(ev, value))
     return iterate_over(ev, iterator(ev, value))
@@ -263,7 +260,7 @@ def _extreme(
         raise Break("SJ030", f"raises: `{function.__name__}` of nothing")
     if default is not None and len(args) > 1:
         raise Break("SJ030", "raises TypeError: a default with several arguments")
-    plain = key is None or _is_none(key)
+    plain = key is None or is_none(key)
     keys = items if plain else [call(ev, key, item) for item in items]  # type: ignore[arg-type]
     known = [ev.known(k, f"`{function.__name__}`") for k in keys]
     try:
@@ -297,271 +294,3 @@ def _reduce(
     for item in iterate_over(ev, source):
         total = call(ev, function, total, item)
     return total
-
-
-# ── itertools ───────────────────────────────────────────────────────────────────────
-
-
-def _chained(ev: Evaluator, outer: IteratorValue) -> IteratorValue:
-    made: IteratorValue
-
-    class State:
-        inner: IteratorValue | None = None
-
-    state = State()
-
-    def pull() -> Value | None:
-        while True:
-            if state.inner is None:
-                following = next_item(ev, outer)
-                if following is None:
-                    return None
-                ev.journal.set_attr(state, "inner", iterator(ev, following))
-            assert state.inner is not None
-            item = next_item(ev, state.inner)
-            if item is not None:
-                return item
-            ev.journal.set_attr(state, "inner", None)
-
-    made = lazy_iterator(ev, pull, [outer])
-    return made
-
-
-@evaluates(itertools.chain)
-def _chain(ev: Evaluator, *iterables: Value) -> Value:
-    return _chained(ev, IteratorValue(list(iterables)))
-
-
-@evaluates(itertools.chain.from_iterable)
-def _chain_from(ev: Evaluator, iterables: Value, /) -> Value:
-    return _chained(ev, iterator(ev, iterables))
-
-
-@evaluates(itertools.islice)
-def _islice(ev: Evaluator, iterable: Value, *bounds: Value) -> Value:
-    if not 1 <= len(bounds) <= 3:
-        raise Break("SJ030", "raises TypeError: islice() arguments")
-    parts = [ev.known(bound, "`islice`") for bound in bounds]
-    source = iterator(ev, iterable)
-    try:
-        wanted = itertools.islice(itertools.count(), *parts)
-    except ValueError as error:
-        raise Break("SJ030", f"raises ValueError: {error}") from error
-    stop = slice(*parts).stop
-    positions = list(wanted) if stop is not None else None
-    start, step = slice(*parts).start or 0, slice(*parts).step or 1
-    made: IteratorValue
-
-    class State:
-        consumed = 0
-
-    state = State()
-
-    def advance(target: int) -> Value | None:
-        item = None
-        while state.consumed <= target:
-            item = next_item(ev, source)
-            if item is None:
-                return None
-            ev.journal.set_attr(state, "consumed", state.consumed + 1)
-        return item
-
-    def pull() -> Value | None:
-        index = len(made.items)
-        if positions is None:
-            return advance(start + index * step)
-        if index < len(positions):
-            return advance(positions[index])
-        if stop > state.consumed:  # Python skips up to `stop` at the end
-            advance(stop - 1)
-        return None
-
-    made = lazy_iterator(ev, pull, [source])
-    return made
-
-
-@evaluates(itertools.repeat)
-def _repeat(ev: Evaluator, object: Value, times: Value | None = None) -> Value:
-    if times is not None:
-        return IteratorValue([object] * max(ev.known(times, "`repeat`"), 0))
-    return lazy_iterator(ev, lambda: object)
-
-
-@evaluates(itertools.count)
-def _count(
-    ev: Evaluator, start: Value | None = None, step: Value | None = None
-) -> Value:
-    first = 0 if start is None else ev.known(start, "`count`")
-    width = 1 if step is None else ev.known(step, "`count`")
-    if type(first) is not int or type(width) is not int:
-        raise Break("SJ020", "`count` of numbers that are no integers")
-    made: IteratorValue
-
-    def pull() -> Value:
-        return constant(first + width * len(made.items))
-
-    made = lazy_iterator(ev, pull)
-    return made
-
-
-@evaluates(itertools.cycle)
-def _cycle(ev: Evaluator, iterable: Value, /) -> Value:
-    source = iterator(ev, iterable)
-    made: IteratorValue
-
-    class State:
-        saved: list[Value] | None = None
-
-    state = State()
-
-    def pull() -> Value | None:
-        at_hand = len(made.items)
-        if state.saved is None:
-            item = next_item(ev, source)
-            if item is not None:
-                return item
-            ev.journal.set_attr(
-                state, "saved", list.__getitem__(made.items, slice(None))
-            )  # type: ignore[arg-type]
-        assert state.saved is not None
-        return state.saved[at_hand % len(state.saved)] if state.saved else None
-
-    made = lazy_iterator(ev, pull, [source])
-    return made
-
-
-@evaluates(itertools.accumulate)
-def _accumulate(
-    ev: Evaluator,
-    iterable: Value,
-    func: Value | None = None,
-    *,
-    initial: Value | None = None,
-) -> Value:
-    source = iterator(ev, iterable)
-    made: IteratorValue
-
-    def pull() -> Value | None:
-        at_hand = len(made.items)
-        if at_hand == 0 and initial is not None and not _is_none(initial):
-            return initial
-        item = next_item(ev, source)
-        if item is None or at_hand == 0:
-            return item
-        total = list.__getitem__(made.items, at_hand - 1)  # type: ignore[arg-type]
-        if func is None or _is_none(func):
-            return operators.apply(ev, "add", operator.add, total, item)
-        return call(ev, func, total, item)
-
-    made = lazy_iterator(ev, pull, [source])
-    return made
-
-
-@evaluates(itertools.zip_longest)
-def _zip_longest(
-    ev: Evaluator, *iterables: Value, fillvalue: Value | None = None
-) -> Value:
-    sources = [iterator(ev, iterable) for iterable in iterables]
-    filler = fillvalue if fillvalue is not None else constant(None)
-
-    def pull() -> Value | None:
-        row = [next_item(ev, source) for source in sources]
-        if all(item is None for item in row):
-            return None
-        return TupleValue([filler if item is None else item for item in row])
-
-    return lazy_iterator(ev, pull, sources)
-
-
-@evaluates(itertools.takewhile)
-def _take_while(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
-    source = iterator(ev, iterable)
-
-    def pull() -> Value | None:
-        item = next_item(ev, source)
-        return item if item is not None and truth(ev, call(ev, test, item)) else None
-
-    return lazy_iterator(ev, pull, [source])
-
-
-@evaluates(itertools.dropwhile)
-def _drop_while(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
-    source = iterator(ev, iterable)
-    made: IteratorValue
-
-    def pull() -> Value | None:
-        item = next_item(ev, source)
-        if len(made.items) == 0:
-            while item is not None and truth(ev, call(ev, test, item)):
-                item = next_item(ev, source)
-        return item
-
-    made = lazy_iterator(ev, pull, [source])
-    return made
-
-
-@evaluates(itertools.starmap)
-def _star_map(ev: Evaluator, function: Value, iterable: Value, /) -> Value:
-    source = iterator(ev, iterable)
-
-    def pull() -> Value | None:
-        item = next_item(ev, source)
-        return None if item is None else call(ev, function, *iterate(ev, item))
-
-    return lazy_iterator(ev, pull, [source])
-
-
-@evaluates(itertools.pairwise)
-def _pairwise(ev: Evaluator, iterable: Value, /) -> Value:
-    source = iterator(ev, iterable)
-
-    class State:
-        last: Value | None = None
-
-    state = State()
-
-    def pull() -> Value | None:
-        first = state.last if state.last is not None else next_item(ev, source)
-        second = next_item(ev, source) if first is not None else None
-        if first is None or second is None:
-            return None
-        ev.journal.set_attr(state, "last", second)
-        return TupleValue([first, second])
-
-    return lazy_iterator(ev, pull, [source])
-
-
-def _rows(rows: Iterator[tuple[Value, ...]]) -> Value:
-    found = list(itertools.islice(rows, 10_001))
-    if len(found) > 10_000:
-        raise Break("SJ042", "too many combinations to unroll")
-    return IteratorValue([TupleValue(list(row)) for row in found])
-
-
-@evaluates(itertools.product)
-def _product(ev: Evaluator, *iterables: Value, repeat: Value | None = None) -> Value:
-    times = 1 if repeat is None else ev.known(repeat, "`product`")
-    return _rows(itertools.product(*[iterate(ev, i) for i in iterables], repeat=times))
-
-
-@evaluates(itertools.combinations)
-def _combinations(ev: Evaluator, iterable: Value, r: Value) -> Value:
-    return _rows(
-        itertools.combinations(iterate(ev, iterable), ev.known(r, "`combinations`"))
-    )
-
-
-@evaluates(itertools.combinations_with_replacement)
-def _with_replacement(ev: Evaluator, iterable: Value, r: Value) -> Value:
-    items = iterate(ev, iterable)
-    count = ev.known(r, "`combinations_with_replacement`")
-    return _rows(itertools.combinations_with_replacement(items, count))
-
-
-@evaluates(itertools.permutations)
-def _permutations(ev: Evaluator, iterable: Value, r: Value | None = None) -> Value:
-    count = None if r is None else ev.known(r, "`permutations`")
-    return _rows(itertools.permutations(iterate(ev, iterable), count))
-
-
-__all__ = ["LazyItems", "ViewValue", "call", "iterate", "iterator", "sorted_items"]

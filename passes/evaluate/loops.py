@@ -84,7 +84,7 @@ def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
 
 def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValue:
     """Iteration over a dict or view; a dict that changes size meanwhile makes Python raise."""
-    from .containers import view_items
+    from .dict_methods import view_items
 
     items = view_items(ev, view)
     keys = list(owner.items)
@@ -201,9 +201,7 @@ def for_statement(
     return Flow.NEXT, None
 
 
-def _whole(
-    ev: Evaluator, frame: Frame, block: Block
-) -> tuple[Flow, Value | None]:
+def _whole(ev: Evaluator, frame: Frame, block: Block) -> tuple[Flow, Value | None]:
     """Runs a loop as one transaction: its iterator cannot be handed over half-way."""
     from .evaluator import Flow
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from . import attributes, expressions, names, operators, subscripts, suites
+from . import attributes, comparisons, expressions, names, subscripts, suites
 from .breaks import Break
 from .frames import Block, Frame
+from .keys import key_of
 from .truth import truth
 from .values import (
     DictValue,
@@ -68,13 +69,16 @@ def match_statement(
             ev, expressions.evaluate(ev, frame, case.guard)
         ):
             continue
-        block = Block(suites.body_of(case))
-        frame.blocks.append(block)
-        ev.journal.record(
-            lambda: frame.blocks.remove(block) if block in frame.blocks else None
-        )
+        _start(ev, frame, Block(suites.body_of(case)))
         break
     return Flow.NEXT, None
+
+
+def _start(ev: Evaluator, frame: Frame, block: Block) -> None:
+    frame.blocks.append(block)
+    ev.journal.record(
+        lambda: frame.blocks.remove(block) if block in frame.blocks else None
+    )
 
 
 def _matches(
@@ -84,10 +88,10 @@ def _matches(
     match pattern:
         case cst.MatchValue():
             wanted = expressions.evaluate(ev, frame, pattern.value)
-            return truth(ev, operators.compare(ev, cst.Equal(), subject, wanted))
+            return truth(ev, comparisons.compare(ev, cst.Equal(), subject, wanted))
         case cst.MatchSingleton():
             wanted = expressions.evaluate(ev, frame, pattern.value)
-            return operators.identical(ev, subject, wanted)
+            return comparisons.identical(ev, subject, wanted)
         case cst.MatchAs():
             if pattern.pattern is not None and not _matches(
                 ev, frame, pattern.pattern, subject, bound
@@ -173,7 +177,7 @@ def _mapping(
         raise Break("SJ020", "a mapping pattern asks an object that is not tracked")
     seen = []
     for element in pattern.elements:
-        key = expressions.key_of(ev, expressions.evaluate(ev, frame, element.key))
+        key = key_of(ev, expressions.evaluate(ev, frame, element.key))
         seen.append(key)
         if key not in subject.items:
             return False

@@ -154,7 +154,7 @@ def _table(
     ]
 
 
-def _is_none(value: Value) -> bool:
+def is_none(value: Value) -> bool:
     return isinstance(value, Known) and value.obj is None
 
 
@@ -172,7 +172,7 @@ def _with_hooks(
     for hook in before:
         operands = (module, given, named) if hook.with_kwargs else (module, given)
         answer = ev.look(call(ev, hook.function, *operands))
-        if _is_none(answer):
+        if is_none(answer):
             continue
         if hook.with_kwargs:
             if not isinstance(answer, TupleValue) or len(answer.items) != 2:
@@ -193,7 +193,7 @@ def _with_hooks(
             else (module, given, result)
         )
         answer = ev.look(call(ev, hook.function, *operands))
-        if not _is_none(answer):
+        if not is_none(answer):
             result = answer
     return result
 

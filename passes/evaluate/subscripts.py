@@ -68,7 +68,7 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
 
 
 def _key(ev: Evaluator, index: Value) -> Any:
-    from .expressions import key_of
+    from .keys import key_of
 
     return key_of(ev, index)
 

@@ -107,7 +107,7 @@ def compare(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
         if not _not_implemented(result):
             return result  # type: ignore[return-value]
     if name in ("eq", "ne"):
-        from .operators import identical
+        from .comparisons import identical
 
         same = identical(ev, left, right)
         return constant(same if name == "eq" else not same)
@@ -152,7 +152,7 @@ def _dataclass_equality(
     ev: Evaluator, left: Value, right: Value, operation: str
 ) -> Value:
     from . import attributes
-    from .operators import _same_item
+    from .comparisons import same_item
 
     if python_type(left) is not python_type(right):
         return constant(NotImplemented)
@@ -163,5 +163,5 @@ def _dataclass_equality(
     pairs = [
         (attributes.load(ev, left, n), attributes.load(ev, right, n)) for n in names
     ]
-    same = all(_same_item(ev, a, b) for a, b in pairs)
+    same = all(same_item(ev, a, b) for a, b in pairs)
     return constant(same if operation == "eq" else not same)

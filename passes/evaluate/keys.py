@@ -1,0 +1,29 @@
+"""Keys of dicts and elements of sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .breaks import Break
+from .enums import is_plain_member
+from .values import Value, is_constant
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+
+def key_of(ev: Evaluator, value: Value) -> Any:
+    """Returns the hashable constant that a dict key or set element stands for."""
+    obj = ev.known(value, "a key")
+    if not (
+        is_constant(obj)
+        or callable(obj)
+        or isinstance(obj, type)
+        or is_plain_member(value)
+    ):
+        raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
+    try:
+        hash(obj)
+    except TypeError as error:
+        raise Break("SJ030", f"raises TypeError: {error}") from error
+    return obj
