@@ -78,6 +78,8 @@ def _evaluate(
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
     taken |= set().union(*declared(source.tree.body))
+    # Text of functions that are inlined may name any global.
+    taken |= set(function.__globals__)
     taken |= {"user_globals", "cells", "guard", "torch", source.name}
     ev = Evaluator(function, source, options, dynamic, taken)
     scope = Scope(

@@ -51,8 +51,9 @@ class GuardSet:
 
     guards: tuple[Guard | TensorGuard, ...]
     bindings: Mapping[str, Any] = field(default_factory=dict)
-    distinct_tensors: tuple[str, ...] = ()
-    """Expressions of tensor inputs that must be different objects with disjoint memory."""
+    distinct_tensors: tuple[tuple[str, ...], ...] = ()
+    """Groups of expressions of tensors: those of a group must be different objects with
+    disjoint memory."""
 
 
 @dataclass(frozen=True)

@@ -373,12 +373,30 @@ def tensors_holders(value: Value) -> Iterator[Value]:
 
 
 def _require_distinct(ev: Evaluator, inputs: list[Value]) -> None:
-    """Inputs of a segment that writes to one must not share memory, unless they do now."""
-    sourced = [v for v in inputs if isinstance(v, TensorValue) and v.source is not None]
-    storages = [v.fake.untyped_storage()._cdata for v in sourced]
-    for value, storage in zip(sourced, storages):
-        if storages.count(storage) == 1 and value.source is not None:
-            ev.guards.add_distinct(value.source)
+    """Inputs of a segment that writes to one must not share memory, unless they do now.
+
+    An input that was made in the residual program can be a view of a tensor that existed
+    before the call: then that tensor must not share memory with the others.
+    """
+    tensors = [v for v in inputs if isinstance(v, TensorValue)]
+    storages = [_storage(v) for v in tensors]
+    before: dict[int, TensorValue] = {}
+    for value, _ in ev.memo.values():
+        if isinstance(value, TensorValue) and value.source is not None:
+            known = before.setdefault(_storage(value), value)
+            if value.fake.numel() > known.fake.numel():
+                before[_storage(value)] = value
+    sources = []
+    for value, storage in zip(tensors, storages):
+        if storages.count(storage) == 1:
+            owner = value if value.source is not None else before.get(storage)
+            if owner is not None and owner.source is not None:
+                sources.append(owner.source)
+    ev.guards.add_distinct(sources)
+
+
+def _storage(value: TensorValue) -> int:
+    return int(value.fake.untyped_storage()._cdata)
 
 
 def _hint(value: TensorValue) -> str:

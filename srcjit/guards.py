@@ -106,8 +106,8 @@ def emit_guard(
         writer.require(call_text(f"{far_name}.check", paths))
     for guard in after:
         writer.require(writer.hoisted(guard.text), reason=guard.reason)
-    if len(guard_set.distinct_tensors) > 1:
-        call = call_text("disjoint", guard_set.distinct_tensors)
+    for distinct in guard_set.distinct_tensors:
+        call = call_text("disjoint", distinct)
         writer.require(writer.qualified(call, state_name))
     return GuardText(
         definitions="\n".join(tables),
@@ -156,8 +156,8 @@ def failures(
         if repeated:
             text = f"{repeated[0]} is not {repeated[1]}"
             yield Demand(text, "tensors must be different objects")
-    if len(guard_set.distinct_tensors) > 1:
-        text = call_text("disjoint", guard_set.distinct_tensors)
+    for distinct in guard_set.distinct_tensors:
+        text = call_text("disjoint", distinct)
         if not _holds(text, {**scope, "disjoint": disjoint}):
             yield Demand(text, "tensors must not share memory")
 

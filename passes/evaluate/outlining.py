@@ -13,6 +13,7 @@ import libcst as cst
 
 from srcjit.source import FunctionSource
 
+from ..flow import deleted
 from ..outline import (
     CannotOutline,
     outline_for,
@@ -77,10 +78,10 @@ def emit_native(
     uncertain = sorted(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )
-    _unbind(ev, frame, statements, values)
+    unbound = _unbind(ev, frame, statements, values)
     if needs_own_globals(ev, frame):
         return _foreign(ev, frame, statements, values, bound, uncertain, note)
-    renamed: dict[str, str] = {}
+    renamed = {name: name for name in unbound & bound}
     replaced: dict[str, cst.BaseExpression] = {}
     for name in sorted(values):
         text = residual.reify(values[name])
@@ -142,10 +143,12 @@ def _is_read_elsewhere(ev: Evaluator, frame: Frame, name: str, bound: set[str]) 
 
 def _unbind(
     ev: Evaluator, frame: Frame, statements: list[Any], values: dict[str, Value]
-) -> None:
+) -> set[str]:
     """Locals that are not bound here must not be bound in the residual program either."""
     residual = ev.residual
-    for name in sorted((reads(statements) & frame.locals) - set(values)):
+    used = reads(statements).union(*(deleted(s) for s in statements))
+    unbound = (used & frame.locals) - set(values)
+    for name in sorted(unbound):
         holders = [
             v
             for v in [*values.values(), *resuming.live_values(ev)]
@@ -158,6 +161,8 @@ def _unbind(
                 ev.journal.set_attr(holder, "name", other)
         residual.emit(f"{name} = None")
         residual.emit(f"del {name}")
+        residual.overwritten(name)
+    return unbound
 
 
 def _load(ev: Evaluator, frame: Frame, name: str) -> Value:

@@ -162,7 +162,7 @@ def test_one_tensor_given_twice_does_not_fit():
 def test_memory_may_be_required_to_be_disjoint():
     whole = torch.ones(8)
     guards = tuple(tensor_guard(name, torch.ones(4)) for name in "xy")
-    guard = load(GuardSet(guards, distinct_tensors=("x", "y")), ["x", "y"])
+    guard = load(GuardSet(guards, distinct_tensors=(("x", "y"),)), ["x", "y"])
     for _ in range(2):
         assert guard(whole[:4], whole[4:])
         assert not guard(whole[:4], whole[2:6])

@@ -125,7 +125,7 @@ class Generator:
                 lambda: f"({sub()} + {sub('vec')})",
                 lambda: f"{sub()}.flip(0)",
                 lambda: f"{sub()} @ torch.ones(4, 4)",
-                lambda: f"torch.softmax({sub()}, -1)",
+                lambda: f"torch.softmax({sub()}.float(), -1)",
             ]
         elif kind == "vec":
             choices += [

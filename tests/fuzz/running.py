@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import random
@@ -159,6 +160,10 @@ def outcomes(
         watched: Made = (module.GLOBAL, (*args,), {})
         seed()
         outcome = run(function, watched)
+        if outcome.failure is not None:
+            # An operation that only raises at run time does so in a call of its segment,
+            # whose line is that of the segment's first operation.
+            outcome.failure = dataclasses.replace(outcome.failure, line=0)
         yield outcome, (module.COUNT, module.State.shared)
 
 
