@@ -12,6 +12,7 @@ from types import (
     MethodDescriptorType,
     MethodType,
     ModuleType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from .enums import unboxed
 from .frozen import is_frozen
 from .names import library_value
 from .registry import evaluates
-from .sources import Attribute, Bound, Item
+from .sources import Attribute, Bound, Global, Item
 from .values import (
     BuiltinMethod,
     DictValue,
@@ -234,7 +235,18 @@ def _module(ev: Evaluator, base: Known, name: str) -> Value:
     if is_frozen(module.__name__):
         ev.use(base)
         return library_value(ev, value, module, f".{name}")
-    return ev.wrap(value, Attribute(base.source, name))
+    if name not in vars(module):
+        raise Break("SJ020", f"`{name}` of a module that computes its attributes")
+    ev.use(base)
+    table = vars(module)
+    written = ev.overlay.get((id(table), name))
+    if written is not None:
+        return written
+    # NOTE: the same path by which functions of that module reach the variable.
+    if table is ev.function.__globals__:
+        return ev.wrap(value, Global(name))
+    holder = Bound(ev.guards.bind(table, f"{module.__name__}_globals"))
+    return ev.wrap(value, Item(holder, name))
 
 
 def _constant(ev: Evaluator, base: Known, name: str) -> Value:
@@ -336,9 +348,18 @@ _DATA_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def has_hooked_lookup(cls: type) -> bool:
-    return cls.__getattribute__ is not object.__getattribute__ or getattr(
-        cls, "__getattr__", None
-    ) not in (None, torch.nn.Module.__getattr__)
+    return has_own_lookup(cls) or getattr(cls, "__getattr__", None) not in (
+        None,
+        torch.nn.Module.__getattr__,
+    )
+
+
+_PLAIN_LOOKUPS = (object.__getattribute__, SimpleNamespace.__getattribute__)
+
+
+def has_own_lookup(cls: type) -> bool:
+    """Whether a class replaces the look-up of attributes altogether."""
+    return not any(cls.__getattribute__ is plain for plain in _PLAIN_LOOKUPS)
 
 
 def _object(ev: Evaluator, base: Known, name: str) -> Value:
@@ -349,7 +370,7 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
     assert source is not None
     cls = type(obj)
     ev.guards.type_of(source, obj)
-    if cls.__getattribute__ is not object.__getattribute__:
+    if has_own_lookup(cls):
         raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
     static = class_attribute(cls, name)
     if static is not MISSING and is_data_descriptor(static):

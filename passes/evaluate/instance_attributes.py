@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .attributes import (
     MISSING,
     class_attribute,
+    has_own_lookup,
     load,
     no_attribute,
     user_function,
@@ -113,7 +114,7 @@ def load_instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     from .calls import call
 
     cls = base.cls
-    if cls.__getattribute__ is not object.__getattribute__:
+    if has_own_lookup(cls):
         raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
     if name == "__dict__":
         raise Break("SJ020", "`__dict__` of an instance")

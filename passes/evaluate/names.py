@@ -58,9 +58,7 @@ def _local(ev: Evaluator, frame: Frame, name: str) -> Value:
 
 
 def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
-    source = frame.scope.cell_sources.get(name)
-    if source is not None:
-        ev.guards.reached(source.guard.removesuffix(".cell_contents"), cell)
+    source = _cell_source(ev, frame, name, cell)
     written = ev.overlay.get((id(cell), "cell_contents"))
     if written is not None:
         return written
@@ -71,6 +69,24 @@ def _cell(ev: Evaluator, frame: Frame, name: str, cell: object) -> Value:
     if source is None or name in frame.scope.compiler_names:
         return Known(contents, None)
     return ev.wrap(contents, source)
+
+
+def _cell_source(ev: Evaluator, frame: Frame, name: str, cell: object) -> Source | None:
+    """The path to a cell's contents: one path for each cell, however it is reached."""
+    source = frame.scope.cell_sources.get(name)
+    if source is None:
+        return None
+    key = ("cell", id(cell))
+    seen = ev.memo.get(key)
+    path = source.guard.removesuffix(".cell_contents")
+    if seen is None:
+        ev.journal.set_item(ev.memo, key, (Value(), source))
+        ev.guards.reached(path, cell)
+        return source
+    first = seen[1]
+    if first.guard != source.guard:
+        ev.guards.add(f"{path} is {first.guard.removesuffix('.cell_contents')}")
+    return first
 
 
 def global_source(frame: Frame, name: str) -> Source | None:
@@ -156,12 +172,10 @@ def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     cell = holder.scope.cells.get(name)
     if cell is None:
         raise Break("SJ040", f"`{name}` is stored to a scope that is not tracked")
-    source = holder.scope.cell_sources.get(name)
+    source = _cell_source(ev, holder, name, cell)
     if source is None:
         raise Break("SJ021", f"library code assigns its variable `{name}`")
-    path = source.guard.removesuffix(".cell_contents")
-    ev.guards.reached(path, cell)
-    ev.guards.mutated(path, type(cell))
+    ev.guards.mutated(source.guard.removesuffix(".cell_contents"), type(cell))
     ev.journal.set_item(ev.overlay, (id(cell), "cell_contents"), value)
     residual = ev.residual
 

@@ -7,6 +7,7 @@ the value (its exact type, the metadata of a tensor) is guarded here.
 from __future__ import annotations
 
 from collections import OrderedDict
+from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _NUMBERS = (int, float)
 _FIXED = (
+    Enum,
     torch.Tensor,
     tuple,
     type,
@@ -64,15 +66,17 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     seen = ev.memo.get(id(obj))
     if seen is not None:
         value, first = seen
-        if first.guard != source.guard and isinstance(
-            value, (TensorValue, ListValue, DictValue, SetValue)
-        ):
+        fixed = isinstance(value, TupleValue) or (
+            isinstance(value, Known) and isinstance(obj, _FIXED)
+        )
+        if first.guard != source.guard and not fixed:
+            # NOTE: one object has one path, or a store by one would be missed by the other.
             ev.guards.add(f"{source.guard} is {first.guard}")
         if isinstance(value, TensorValue) and value.lost:
             ev.journal.set_attr(value, "source", source)
             ev.journal.set_attr(value, "name", None)
             ev.journal.set_attr(value, "lost", False)
-        if first.guard == source.guard or not isinstance(value, (Known, TupleValue)):
+        if first.guard == source.guard or not fixed:
             return value
     _refuse_namespaces(ev, obj)
     value = _wrap_new(ev, obj, source)
