@@ -131,7 +131,7 @@ def rollback_of_nested_calls(x):
     l = [1]
     l.append(l[0] + int(x.sum() > -1e9))
     l.append(5)
-    z = (l.append(7), print(l), l.append(8))
+    _ = (l.append(7), print(l), l.append(8))
     return l
 
 
@@ -293,13 +293,13 @@ def missing_argument(x):
 
 @program(X, whole=False)
 def unbound_global(x):
-    return undefined_name + x
+    return undefined_name + x  # noqa: F821
 
 
 @program(X, whole=False)
 def unbound_local(x):
     del x
-    return x
+    return x  # noqa: F821
 
 
 @program(X, whole=False)
