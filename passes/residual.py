@@ -12,7 +12,7 @@ variable of its own where identity matters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,7 @@ class ResidualBuilder(Reifier):
             grad = torch.is_grad_enabled()
             names = self._names(produced, reachable)
             segment = builder.close(produced, grad)
+            self._flush_early(builder.effects_before_risk)
             call = self._call(
                 builder.name, [self.reify(value) for value in builder.inputs]
             )
@@ -213,7 +214,29 @@ class ResidualBuilder(Reifier):
         """Replays the scheduled effects in program order."""
         effects, self.ev.effects = self.ev.effects, []
         self.ev.effect_values = []
-        for action in effects:
+        for action, _ in effects:
+            action()
+
+    def _flush_early(self, count: int) -> None:
+        """Replays the first effects ahead of a segment that may raise behind them.
+
+        An effect that needs a result of the segment has to wait, and so do those after it.
+        """
+        ev = self.ev
+        ready: list[Callable[[], None]] = []
+        for action, values in ev.effects[:count]:
+            if any(
+                tensor.name is None
+                and tensor.node is not None
+                and tensor.node.op != "placeholder"
+                for value in values
+                for tensor in tensors_in(ev, value)
+            ):
+                break
+            ready.append(action)
+        ev.effects = ev.effects[len(ready) :]
+        ev.effect_values = [value for _, values in ev.effects for value in values]
+        for action in ready:
             action()
 
     # ── the end ───────────────────────────────────────────────────────────────────

@@ -49,6 +49,9 @@ class SegmentBuilder:
 
     def __init__(self, evaluator: Evaluator, name: str) -> None:
         self.evaluator = evaluator
+        self._risky = False
+        self.effects_before_risk = 0
+        """Number of scheduled effects that come before the first operation that may raise."""
         self.name = name
         self.graph = torch.fx.Graph()
         self.inputs: list[Value] = []
@@ -265,6 +268,9 @@ class SegmentBuilder:
         node = self.graph.create_node(kind, target, args, kwargs, name=hint)
         journal.record(lambda: self.graph.erase_node(node))
         journal.set_attr(self, "operations", self.operations + 1)
+        if not self._risky and may_raise(target):
+            journal.set_attr(self, "_risky", True)
+            journal.set_attr(self, "effects_before_risk", len(self.evaluator.effects))
         origin = self.evaluator.statement_origin()
         if origin is not None:
             node.meta["origin"] = origin
@@ -354,6 +360,28 @@ class SegmentBuilder:
     def _position(self, node: torch.fx.Node) -> int:
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         return placeholders.index(node)
+
+
+_NEVER_RAISES = frozenset(
+    """
+    add sub mul neg abs sin cos tan tanh exp log sqrt rsqrt sigmoid relu gelu silu square
+    sign floor ceil round clamp clamp_min clamp_max where maximum minimum lt le gt ge eq ne
+    truediv div to float double half bfloat16 long int bool type_as clone contiguous detach
+    view reshape flatten unflatten squeeze unsqueeze transpose permute t expand expand_as
+    cat stack chunk split narrow flip roll repeat sum mean amax amin zeros ones full empty
+    zeros_like ones_like full_like empty_like rand randn rand_like randn_like arange
+    dropout layer_norm add_ sub_ mul_ div_ zero_ fill_ copy_ sin_ cos_ iadd isub imul
+    logical_and logical_or logical_not isnan isinf masked_fill tril triu erf softplus
+    leaky_relu elu hardtanh pow
+    """.split()
+)
+"""Operations that cannot raise once fake tensors have run them; all others may."""
+
+
+def may_raise(target: Any) -> bool:
+    """Whether an operation may raise at run time although fake tensors can run it."""
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name not in _NEVER_RAISES
 
 
 def _has_symbolic_size(result: Any) -> bool:

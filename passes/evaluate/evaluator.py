@@ -103,7 +103,7 @@ class Evaluator:
         """Residual text of a dynamic number -> its source, as a guard spells it."""
         self.needed: Scalar | None = None
         """The run-time number for whose value the program is being split."""
-        self.effects: list[Callable[[], None]] = []
+        self.effects: list[tuple[Callable[[], None], tuple[Value, ...]]] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}
         self.segments: list[Segment] = []
@@ -403,6 +403,6 @@ class Evaluator:
 
     def effect(self, action: Callable[[], None], *values: Value) -> None:
         """Schedules an effect on an object that existed before; replayed in program order."""
-        self.journal.append(self.effects, action)
+        self.journal.append(self.effects, (action, values))
         for value in values:
             self.journal.append(self.effect_values, value)
