@@ -77,7 +77,7 @@ def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
     raise Break("SJ021", f"store to attribute `{name}` of a {type(base).__name__}")
 
 
-def _check_dataclass(cls: type, name: str) -> None:
+def _check_dataclass(cls: Any, name: str) -> None:
     if cls.__setattr__ is not object.__setattr__ and not is_frozen_dataclass(cls):
         raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
 
@@ -125,7 +125,7 @@ def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
     if isinstance(obj, (type, ModuleType)):
         raise Break("SJ021", f"store to attribute `{name}` of a {cls.__name__}")
     ev.guards.type_of(source, obj)
-    library = next(c.__setattr__ for c in cls.__mro__ if is_frozen(c.__module__))
+    library: Any = next(c.__setattr__ for c in cls.__mro__ if is_frozen(c.__module__))
     if library not in _PLAIN_SETATTR:
         raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
     if isinstance(obj, torch.nn.Module) and (

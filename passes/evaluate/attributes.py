@@ -92,8 +92,8 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
             return _known(ev, base, name)
         case InstanceValue():
             return instance_attributes.load_instance(ev, base, name)
-        case TupleValue() if name in getattr(base.cls, "_fields", ()):
-            return ev.look(base.items[base.cls._fields.index(name)])
+        case TupleValue() if name in (fields := getattr(base.cls, "_fields", ())):
+            return ev.look(base.items[fields.index(name)])
         case ListValue() | DictValue() | SetValue() | TupleValue() | IteratorValue():
             cls = getattr(base, "cls", list)
             if not isinstance(base, IteratorValue) and not hasattr(cls, name):
@@ -348,10 +348,8 @@ _DATA_TABLES = ("_parameters", "_buffers", "_modules")
 
 
 def has_hooked_lookup(cls: type) -> bool:
-    return has_own_lookup(cls) or getattr(cls, "__getattr__", None) not in (
-        None,
-        torch.nn.Module.__getattr__,
-    )
+    hooks = (None, torch.nn.Module.__getattr__)
+    return has_own_lookup(cls) or getattr(cls, "__getattr__", None) not in hooks
 
 
 _PLAIN_LOOKUPS = (object.__getattribute__, SimpleNamespace.__getattribute__)
@@ -359,7 +357,8 @@ _PLAIN_LOOKUPS = (object.__getattribute__, SimpleNamespace.__getattribute__)
 
 def has_own_lookup(cls: type) -> bool:
     """Whether a class replaces the look-up of attributes altogether."""
-    return not any(cls.__getattribute__ is plain for plain in _PLAIN_LOOKUPS)
+    lookup: Any = cls.__getattribute__
+    return not any(lookup is plain for plain in _PLAIN_LOOKUPS)
 
 
 def _object(ev: Evaluator, base: Known, name: str) -> Value:

@@ -233,7 +233,10 @@ def _callable(ev: Evaluator, obj: Value, /) -> Value:
     if isinstance(value, Known):
         class_of(ev, value)
         return constant(callable(value.obj))
-    return constant(getattr(class_of(ev, value), "__call__", None) is not None)
+    return constant(
+        attributes.class_attribute(class_of(ev, value), "__call__")
+        is not attributes.MISSING
+    )
 
 
 @evaluates(builtins.issubclass)

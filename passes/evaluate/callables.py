@@ -186,9 +186,9 @@ def _unary(node: type) -> Handler:
 
 for _name, _function in operators.BINARY.values():
     HANDLERS[_function] = _binary(_name, _function)
-for _node, (_, _function, _) in operators.IN_PLACE.items():
-    HANDLERS[_function] = _in_place(_node)
-for _node, _function in (
+for _node, _operator in operators.IN_PLACE.items():
+    HANDLERS[_operator[1]] = _in_place(_node)
+for _comparison, _function in (
     (cst.Equal(), operator.eq),
     (cst.NotEqual(), operator.ne),
     (cst.LessThan(), operator.lt),
@@ -198,7 +198,7 @@ for _node, _function in (
     (cst.Is(), operator.is_),
     (cst.IsNot(), operator.is_not),
 ):
-    HANDLERS[_function] = _compare(_node)
+    HANDLERS[_function] = _compare(_comparison)
 for _node, _function in (
     (cst.Minus, operator.neg),
     (cst.Plus, operator.pos),

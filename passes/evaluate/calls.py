@@ -223,7 +223,7 @@ def _name(obj: Any) -> str:
 
 
 def _defines_call(obj: Any) -> bool:
-    return isinstance(getattr(type(obj), "__call__", None), FunctionType)
+    return isinstance(attributes.class_attribute(type(obj), "__call__"), FunctionType)
 
 
 def _python_function(

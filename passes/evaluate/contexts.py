@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .frames import Frame
 
 _GRAD_MODES = {torch.no_grad: False, torch.enable_grad: True}
-_AUTOCAST = (torch.amp.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast)
+_AUTOCAST = (torch.amp.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast)  # type: ignore[attr-defined]
 _PROFILING = (torch.autograd.profiler.record_function,)
 _WITHOUT_EFFECT = (torch._C.DisableTorchFunctionSubclass, torch._C.DisableTorchFunction)
 _TRACKED = (
@@ -59,7 +59,9 @@ def manager(
     if obj in _PROFILING:
         return _profiling(ev, obj, args)
     if obj is contextlib.nullcontext:
-        result = ev.look(args[0] if args else kwargs.get("enter_result", constant(None)))
+        result = ev.look(
+            args[0] if args else kwargs.get("enter_result", constant(None))
+        )
         if not isinstance(result, Known) or not is_constant(result.obj):
             raise Break("SJ043", "`nullcontext` of an object")
         return NullContext("nothing", (obj, (ev.use(result),), None), result)
@@ -167,7 +169,7 @@ def _enter_autocast(ev: Evaluator, settings: tuple[Any, ...]) -> Any:
     device, dtype, enabled, _ = settings
     # NOTE: the cache would keep casts of fake tensors.
     real = torch.amp.autocast(device, dtype, enabled, cache_enabled=False)
-    real.__enter__()
+    real.__enter__()  # type: ignore[no-untyped-call]
     ev.journal.record(lambda: real.__exit__(None, None, None))
     node = ev.builder.effect(torch.amp.autocast_mode._enter_autocast, *settings)
     return real, node
@@ -237,7 +239,11 @@ def _evaluate_manager(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> 
         if isinstance(function, Known) and function.obj is torch.set_grad_enabled:
             ev.use(function)
             return _grad_mode(ev, args, kwargs)
-        if isinstance(function, Known) and function.obj is contextlib.nullcontext and args:
+        if (
+            isinstance(function, Known)
+            and function.obj is contextlib.nullcontext
+            and args
+        ):
             ev.use(function)
             return NullContext("nothing", (function.obj, (), None), args[0])
         ev.journal.rollback(mark)

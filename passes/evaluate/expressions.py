@@ -287,10 +287,10 @@ def _subscript(ev: Evaluator, frame: Frame, node: cst.Subscript) -> Value:
 
 def index_of(ev: Evaluator, frame: Frame, node: cst.Subscript) -> Value:
     """Evaluates what stands between the brackets."""
-    items = []
+    items: list[Value] = []
     starred = False
     for element in node.slice:
-        part = element.slice
+        part: Any = element.slice
         if isinstance(part, cst.Slice):
             bounds = [
                 evaluate(ev, frame, bound) if bound is not None else constant(None)

@@ -401,12 +401,12 @@ def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
         if text != free:
             mapping[free] = text
     params = source.tree.params
-    replaced = source.tree
+    replaced: Any = source.tree
     for param in [*params.posonly_params, *params.params, *params.kwonly_params]:
         if param.default is not None:
             value = function.defaults[param.name.value]
             text = residual.reify(value)
-            replaced = replaced.deep_replace(  # type: ignore[assignment]
+            replaced = replaced.deep_replace(
                 param, param.with_changes(default=cst.parse_expression(text))
             )
     replaced = replaced.with_changes(name=cst.Name(name), decorators=())

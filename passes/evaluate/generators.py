@@ -197,7 +197,7 @@ class ManagerGenerator(Generator):
 
 
 _HELPER = contextlib.contextmanager(lambda: iter(()))
-_HELPER_CODE = _HELPER.__code__  # type: ignore[attr-defined]
+_HELPER_CODE = _HELPER.__code__
 
 
 def manager_call(

@@ -133,7 +133,7 @@ class GuardRecorder:
             cls.__module__ == "builtins"
             and getattr(__builtins__, cls.__name__, None) is cls
         ):
-            return cls.__name__
+            return str(cls.__name__)
         if cls in (
             int,
             float,

@@ -52,10 +52,12 @@ def make_instance(
         and (cls.__setattr__ is object.__setattr__ or _has_setattr(cls))
         and not hasattr(cls, "__del__")
     )
+    if issubclass(cls, BaseException):
+        raise Break("SJ031", f"a `{cls.__name__}` is made")
     if not plain:
         raise Break("SJ010", f"an instance of `{cls.__name__}` is made")
     instance = InstanceValue(cls, {}, cls_value=function)
-    if dataclasses.is_dataclass(cls) and _generated_init(cls):
+    if hasattr(cls, "__dataclass_fields__") and _generated_init(cls):
         _dataclass(ev, instance, args, kwargs)
         return instance
     init = cls.__init__
@@ -90,7 +92,7 @@ def _named_tuple(
     return TupleValue([bound[name] for name in cls._fields], cls)
 
 
-def _generated_init(cls: type) -> bool:
+def _generated_init(cls: Any) -> bool:
     """Whether `__init__` is the one that `dataclass` wrote."""
     code = getattr(cls.__init__, "__code__", None)
     return code is not None and code.co_filename == "<string>"
@@ -102,8 +104,8 @@ def _dataclass(
     from . import attributes
     from .calls import call
 
-    cls = instance.cls
-    fields = [f for f in dataclasses.fields(cls) if f.init]  # type: ignore[arg-type]
+    cls: Any = instance.cls
+    fields = [f for f in dataclasses.fields(cls) if f.init]
     signature = Signature(
         cls.__name__,
         positional=[f.name for f in fields if not f.kw_only],

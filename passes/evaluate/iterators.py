@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import comparisons, operators
 from .breaks import Break
+from .lazy import at_hand, lazy_iterator, next_item
 from .lazy import iterate as iterate_over
-from .lazy import lazy_iterator, next_item
 from .registry import evaluates
 from .truth import truth
 from .values import (
@@ -100,7 +100,7 @@ def _enumerate(ev: Evaluator, iterable: Value, start: Value | None = None) -> Va
         item = next_item(ev, source)
         if item is None:
             return None
-        return TupleValue([constant(first + len(made.items)), item])
+        return TupleValue([constant(first + len(at_hand(made))), item])
 
     made = lazy_iterator(ev, pull, [source])
     return made
@@ -264,7 +264,8 @@ def _extreme(
     keys = items if plain else [call(ev, key, item) for item in items]  # type: ignore[arg-type]
     known = [ev.known(k, f"`{function.__name__}`") for k in keys]
     try:
-        return items[function(range(len(items)), key=lambda i: known[i])]
+        position: int = function(range(len(items)), key=lambda i: known[i])
+        return items[position]
     except TypeError as error:
         raise Break("SJ030", f"raises TypeError: {error}") from error
 

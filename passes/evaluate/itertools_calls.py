@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from . import operators
 from .breaks import Break
 from .iterators import call, is_none, iterate, iterator, select
-from .lazy import lazy_iterator, next_item
+from .lazy import at_hand, lazy_iterator, next_item
 from .registry import evaluates
 from .truth import truth
 from .values import (
@@ -89,7 +89,7 @@ def _islice(ev: Evaluator, iterable: Value, *bounds: Value) -> Value:
         return item
 
     def pull() -> Value | None:
-        index = len(made.items)
+        index = len(at_hand(made))
         if positions is None:
             return advance(start + index * step)
         if index < len(positions):
@@ -120,7 +120,7 @@ def _count(
     made: IteratorValue
 
     def pull() -> Value:
-        return constant(first + width * len(made.items))
+        return constant(first + width * len(at_hand(made)))
 
     made = lazy_iterator(ev, pull)
     return made
@@ -137,16 +137,14 @@ def _cycle(ev: Evaluator, iterable: Value, /) -> Value:
     state = State()
 
     def pull() -> Value | None:
-        at_hand = len(made.items)
+        count = len(at_hand(made))
         if state.saved is None:
             item = next_item(ev, source)
             if item is not None:
                 return item
-            ev.journal.set_attr(
-                state, "saved", list.__getitem__(made.items, slice(None))
-            )  # type: ignore[arg-type]
+            ev.journal.set_attr(state, "saved", at_hand(made).copy())
         assert state.saved is not None
-        return state.saved[at_hand % len(state.saved)] if state.saved else None
+        return state.saved[count % len(state.saved)] if state.saved else None
 
     made = lazy_iterator(ev, pull, [source])
     return made
@@ -164,13 +162,13 @@ def _accumulate(
     made: IteratorValue
 
     def pull() -> Value | None:
-        at_hand = len(made.items)
-        if at_hand == 0 and initial is not None and not is_none(initial):
+        count = len(at_hand(made))
+        if count == 0 and initial is not None and not is_none(initial):
             return initial
         item = next_item(ev, source)
-        if item is None or at_hand == 0:
+        if item is None or count == 0:
             return item
-        total = list.__getitem__(made.items, at_hand - 1)  # type: ignore[arg-type]
+        total = at_hand(made)[-1]
         if func is None or is_none(func):
             return operators.apply(ev, "add", operator.add, total, item)
         return call(ev, func, total, item)
@@ -213,7 +211,7 @@ def _drop_while(ev: Evaluator, test: Value, iterable: Value, /) -> Value:
 
     def pull() -> Value | None:
         item = next_item(ev, source)
-        if len(made.items) == 0:
+        if len(at_hand(made)) == 0:
             while item is not None and truth(ev, call(ev, test, item)):
                 item = next_item(ev, source)
         return item

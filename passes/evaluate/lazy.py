@@ -101,6 +101,12 @@ def next_item(ev: Evaluator, iterator: IteratorValue) -> Value | None:
     return ev.look(item)
 
 
+def at_hand(iterator: IteratorValue) -> list[Value]:
+    """The items that a lazy iterator has computed so far."""
+    assert isinstance(iterator.items, LazyItems)
+    return iterator.items
+
+
 def iterate(ev: Evaluator, iterator: IteratorValue) -> Iterator[Value]:
     """Yields what is left of an iterator, advancing it."""
     while (item := next_item(ev, iterator)) is not None:

@@ -137,8 +137,9 @@ def _side_effect(name: str) -> Handler:
     return call
 
 
-for _function in (print, open, input, warnings.warn):
-    HANDLERS[_function] = _side_effect(_function.__name__)
+_builtin: Any
+for _builtin in (print, open, input, warnings.warn):
+    HANDLERS[_builtin] = _side_effect(_builtin.__name__)
 for _name in ("debug", "info", "warning", "error", "critical", "log", "exception"):
     HANDLERS[getattr(logging, _name)] = _side_effect(f"logging.{_name}")
 for _function in (

@@ -18,7 +18,7 @@ from . import enums
 from .breaks import Break, unknown_operand
 from .frames import Block, Frame
 from .generators import holds_generator
-from .lazy import LazyItems, lazy_iterator, next_item
+from .lazy import LazyItems, at_hand, lazy_iterator, next_item
 from .modules import module_children
 from .special_methods import call_special, special
 from .suites import body_of
@@ -90,7 +90,7 @@ def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValu
     keys = list(owner.items)
 
     def pull() -> Value | None:
-        index = len(made.items)
+        index = len(at_hand(made))
         if len(owner.items) != len(keys):
             raise Break(
                 "SJ030", "raises RuntimeError: dictionary changed size during iteration"

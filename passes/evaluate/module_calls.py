@@ -73,7 +73,7 @@ def call_module(
 
 def has_global_hooks() -> bool:
     """Whether hooks for all modules are registered."""
-    return bool(_state._has_any_global_hook())
+    return bool(_state._has_any_global_hook())  # type: ignore[no-untyped-call]
 
 
 def _backward_global() -> bool:
@@ -85,7 +85,7 @@ def call_slice(
 ) -> Value:
     """`layers[1:](x)` of a `Sequential`: the modules one after the other."""
     if (
-        modules.cls.forward is not torch.nn.Sequential.forward
+        getattr(modules.cls, "forward", None) is not torch.nn.Sequential.forward
         or len(args) != 1
         or kwargs
     ):
@@ -187,12 +187,12 @@ def _with_hooks(
     forward = attributes.load(ev, module, "forward")
     result = call_value(ev, forward, list(given.items), dict(ev.dict_items(named)))
     for hook in after:
-        operands = (
+        shown: tuple[Value, ...] = (
             (module, given, named, result)
             if hook.with_kwargs
             else (module, given, result)
         )
-        answer = ev.look(call(ev, hook.function, *operands))
+        answer = ev.look(call(ev, hook.function, *shown))
         if not is_none(answer):
             result = answer
     return result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .breaks import Break
-from .lazy import lazy_iterator
+from .lazy import at_hand, lazy_iterator
 from .registry import evaluates
 from .sources import Attribute, Item, Source
 from .truth import truth
@@ -134,7 +134,7 @@ def _hand_out(
     ev: Evaluator, entries: list[_Entry], last: Callable[[], None], named: bool
 ) -> Value:
     def pull() -> Value | None:
-        index = len(made.items)
+        index = len(at_hand(made))
         if index >= len(entries):
             last()
             return None

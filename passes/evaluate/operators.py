@@ -213,7 +213,7 @@ def _scalar(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
         return ev.scalar(
             f"({texts[0]} {_SAFE_SCALAR[name]} {texts[1]})", kind, "number"
         )
-    result = None
+    result: type | None = None
     if all(kind in (int, float, bool) for kind in kinds):
         if name == "truediv" or (float in kinds and name != "pow"):
             result = float

@@ -159,7 +159,7 @@ def _module_item(ev: Evaluator, base: Known, index: Value) -> Value:
 
 def _module_slice(ev: Evaluator, base: Known, index: SliceValue) -> Value:
     cls = type(base.obj)
-    owner = next(c for c in _MODULE_LISTS if c.__getitem__ is cls.__getitem__)
+    owner: Any = next(c for c in _MODULE_LISTS if c.__getitem__ is cls.__getitem__)
     if cls.__init__ is not owner.__init__ or cls.__new__ is not owner.__new__:
         raise Break("SJ020", f"a slice of a `{cls.__name__}`")
     assert base.source is not None

@@ -92,7 +92,9 @@ def _refuse_namespaces(ev: Evaluator, obj: Any) -> None:
     if type(obj) is dict:
         for other in ev.keep_alive:
             if type(other) not in _BUILTIN and getattr(other, "__dict__", None) is obj:
-                raise Break("SJ020", "the `__dict__` of an object is an object of its own")
+                raise Break(
+                    "SJ020", "the `__dict__` of an object is an object of its own"
+                )
     elif type(obj) not in _BUILTIN and any(type(o) is dict for o in ev.keep_alive):
         namespace = getattr(obj, "__dict__", None)
         if namespace is not None and any(o is namespace for o in ev.keep_alive):
@@ -134,11 +136,8 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
 def wrap_tensor(ev: Evaluator, tensor: torch.Tensor, source: Source) -> TensorValue:
     """Returns the value for a tensor that exists before the call, as a fake with its facts."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-        kind = (
-            "a traceable subclass"
-            if is_traceable_wrapper_subclass(tensor)
-            else "a subclass"
-        )
+        traceable = bool(is_traceable_wrapper_subclass(tensor))
+        kind = "a traceable subclass" if traceable else "a subclass"
         raise Break(
             "SJ110", f"`{source.residual}` is of {kind} `{type(tensor).__name__}`"
         )
