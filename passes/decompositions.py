@@ -17,7 +17,8 @@ alone when
 - it runs as one library call (matrix products, convolutions, attention, sorts, pooling);
 - it draws random numbers: the stream has to be eager's;
 - its decomposition rounds in other places than eager's kernel does. The chosen ones cast
-  bf16 and f16 to f32 first and round once, as the kernels do.
+  bf16 and f16 to f32 first and round once, as most kernels do; `passes.low_precision` has
+  rules for those that round after each operation.
 
     >>> table = decompositions()
     >>> torch.ops.aten._softmax.default in table
@@ -33,6 +34,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+
+from .low_precision import LOW_PRECISION, low_precision_rules
 
 aten = torch.ops.aten
 
@@ -263,7 +266,7 @@ def _var(
 
 def _opmath(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which PyTorch's kernels compute on tensors of `dtype`."""
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+    return torch.float32 if dtype in LOW_PRECISION else dtype
 
 
 def _one_dtype(*tensors: torch.Tensor) -> bool:
@@ -286,4 +289,4 @@ def decompositions() -> dict[Any, Decomposition]:
         if op is not None and op in pytorch.decomposition_table:
             table[op] = pytorch.decomposition_table[op]
     table.update(OWN)
-    return table
+    return table | low_precision_rules(table)

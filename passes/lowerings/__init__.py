@@ -5,11 +5,21 @@ function `(builder, *arguments)` that returns a definition or a tuple of them, o
 `NoLoopForm`. What is not in the table stays an ATen call.
 """
 
-from . import activations, creation, logic, normalizations, pointwise, reductions, views
+from . import (
+    activations,
+    creation,
+    division,
+    logic,
+    normalizations,
+    pointwise,
+    reductions,
+    views,
+)
 from .builder import Builder, NoLoopForm
 
 TABLE = {
     **pointwise.TABLE,
+    **division.TABLE,
     **logic.TABLE,
     **activations.TABLE,
     **views.TABLE,

@@ -33,7 +33,8 @@ def _positive(v: Value) -> Value:
 def relu(b: Builder, x: Definition) -> Definition:
     if b.fake.dtype is torch.bool:
         raise NoLoopForm("relu of bools")
-    return apply(b, lambda v: op("maximum", v, like(v, 0)), x)
+    # Of equal operands the second is the result: -0.0 stays on the CPU.
+    return apply(b, lambda v: op("maximum", like(v, 0), v), x)
 
 
 def threshold(b: Builder, x: Definition, limit: Any, value: Any) -> Definition:
@@ -228,7 +229,7 @@ def elu_backward(
 
 
 def _relu6(v: Value) -> Value:
-    return op("minimum", op("maximum", v, like(v, 0.0)), like(v, 6.0))
+    return op("minimum", like(v, 6.0), op("maximum", like(v, 0.0), v))
 
 
 def hardswish(b: Builder, x: Definition) -> Definition:
@@ -268,7 +269,7 @@ def hardsigmoid_backward(b: Builder, grad: Definition, x: Definition) -> Definit
 def hardtanh(b: Builder, x: Definition, low: Any = -1, high: Any = 1) -> Definition:
     def form(v: Value) -> Value:
         low_value, high_value = number(low, v.dtype), number(high, v.dtype)
-        return op("minimum", op("maximum", v, low_value), high_value)
+        return op("minimum", high_value, op("maximum", low_value, v))
 
     return apply(b, form, x)
 

@@ -109,6 +109,14 @@ def binary(name: str) -> Callable[..., Definition]:
     return lowering
 
 
+def each_rounded(b: Builder) -> Scalar:
+    """What a kernel that computes in the element type does after each operation."""
+    dtype = b.fake.dtype
+    if dtype not in LOW_PRECISION:
+        return lambda v: v
+    return lambda v: cast(cast(v, dtype), v.dtype)
+
+
 def like(value: Value, n: float) -> Const:
     """A constant of the dtype of `value`."""
     return Const(n, value.dtype)
@@ -153,82 +161,11 @@ def mul(b: Builder, x: Any, y: Any) -> Definition:
     return apply(b, lambda u, v: op(name, u, v), x, y)
 
 
-def _divisor(b: Builder, y: Any) -> None:
-    """Integer division: eager raises for a zero divisor, so it must be known."""
-    if not b.fake.dtype.is_floating_point and (not isinstance(y, int) or y == 0):
-        raise NoLoopForm("an integer divisor that may be zero")
-
-
-def div(b: Builder, x: Any, y: Any, rounding_mode: str | None = None) -> Definition:
-    if rounding_mode is None:
-        if b.fake.device.type == "cuda" and isinstance(y, int | float) and y != 0:
-            # As in BinaryDivTrueKernel.cu: a number divides by its reciprocal.
-            work = compute_dtype(b.fake.dtype)
-            inverse = (1 / torch.tensor(float(y), dtype=work)).item()
-            return apply(b, lambda u: op("mul", u, like(u, inverse)), x)
-        return apply(b, lambda u, v: op("div", u, v), x, y)
-    _divisor(b, y)
-    if not b.fake.dtype.is_floating_point:
-        name = "floordiv" if rounding_mode == "floor" else "truncdiv"
-        return apply(b, lambda u, v: op(name, u, v), x, y)
-    if rounding_mode == "trunc":
-        return apply(b, lambda u, v: op("trunc", op("div", u, v)), x, y)
-    return apply(b, float_floordiv, x, y)
-
-
-def floor_divide(b: Builder, x: Any, y: Any) -> Definition:
-    return div(b, x, y, "floor")
-
-
-def float_floordiv(u: Value, v: Value) -> Value:
-    """Python's floor division of floats (c10/util/generic_math.h, div_floor_floating)."""
-    zero, one, half = like(u, 0.0), like(u, 1.0), like(u, 0.5)
-    rest = op("fmod", u, v)
-    quotient = op("div", op("sub", u, rest), v)
-    other_sign = op(
-        "bitwise_and",
-        op("ne", rest, zero),
-        op("ne", op("lt", v, zero), op("lt", rest, zero)),
-    )
-    quotient = op("where", other_sign, op("sub", quotient, one), quotient)
-    floor = op("floor", quotient)
-    floor = op(
-        "where",
-        op("gt", op("sub", quotient, floor), half),
-        op("add", floor, one),
-        floor,
-    )
-    signed_zero = op("copysign", zero, op("div", u, v))
-    rounded = op("where", op("ne", quotient, zero), floor, signed_zero)
-    return op("where", op("eq", v, zero), op("div", u, v), rounded)
-
-
-def fmod(b: Builder, x: Any, y: Any) -> Definition:
-    _divisor(b, y)
-    name = "fmod" if b.fake.dtype.is_floating_point else "rem"
-    return apply(b, lambda u, v: op(name, u, v), x, y, rounded=True)
-
-
-def remainder(b: Builder, x: Any, y: Any) -> Definition:
-    _divisor(b, y)
-    if not b.fake.dtype.is_floating_point:
-        return apply(b, lambda u, v: op("mod", u, v), x, y)
-
-    def python_mod(u: Value, v: Value) -> Value:
-        zero, rest = like(u, 0.0), op("fmod", u, v)
-        other_sign = op(
-            "bitwise_and",
-            op("ne", rest, zero),
-            op("ne", op("lt", v, zero), op("lt", rest, zero)),
-        )
-        return op("where", other_sign, op("add", rest, v), rest)
-
-    return apply(b, python_mod, x, y, rounded=True)
-
-
 def power(b: Builder, x: Any, y: Any) -> Definition:
     """`x ** y`; eager has exact forms for a few constant exponents (PowKernel.cpp)."""
-    if isinstance(y, int | float) and not isinstance(y, bool):
+    # The CPU kernel for float16 has one form for all of them.
+    plain = b.fake.device.type == "cpu" and b.fake.dtype is torch.float16
+    if isinstance(y, int | float) and not isinstance(y, bool) and not plain:
         form = _fixed_power(y, b.fake.dtype)
         if form is not None:
             return apply(b, form, x)
@@ -354,10 +291,14 @@ def clamp(b: Builder, x: Definition, low: Any = None, high: Any = None) -> Defin
     bounds = [("maximum", low), ("minimum", high)]
     chosen = [(name, bound) for name, bound in bounds if bound is not None]
     # A NaN bound makes every element NaN only in `maximum`'s rule, which eager follows too.
+    # Of equal operands the second is the result. So on the CPU -0.0 is within a bound of 0.0
+    # that is a number, and replaced by one that is a tensor (by eager's vectorized loop; the
+    # elements left over keep theirs).
 
     def limited(v: Value, *limits: Value) -> Value:
-        for (name, _), limit in zip(chosen, limits, strict=True):
-            v = op(name, v, limit)
+        for (name, bound), limit in zip(chosen, limits, strict=True):
+            order = (v, limit) if isinstance(bound, Definition) else (limit, v)
+            v = op(name, *order)
         return v
 
     return apply(b, limited, x, *(bound for _, bound in chosen))
@@ -406,14 +347,24 @@ def addcdiv(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition
 
 
 def logit(b: Builder, x: Definition, eps: Any = None) -> Definition:
+    """`log(x / (1 - x))`; the CPU kernel rounds halves after each operation."""
+    low = None if eps is None else known_number(eps)
+    each = each_rounded(b) if b.fake.device.type == "cpu" else lambda v: v
+
     def form(v: Value) -> Value:
         one = like(v, 1.0)
-        if eps is not None:
-            low = known_number(eps)
-            v = op("minimum", op("maximum", v, like(v, low)), like(v, 1.0 - low))
-        return op("log", op("div", v, op("sub", one, v)))
+        if low is not None:
+            first, last = each(like(v, low)), each(like(v, 1.0 - low))
+            v = op("minimum", last, op("maximum", first, v))
+        return op("log", each(op("div", v, each(op("sub", one, v)))))
 
     return apply(b, form, x)
+
+
+def nextafter(b: Builder, x: Any, y: Any) -> Definition:
+    if b.fake.dtype in LOW_PRECISION:
+        raise NoLoopForm("the neighbour of a half is no operation on float32")
+    return binary("nextafter")(b, x, y)
 
 
 def _degrees(v: Value) -> Value:
@@ -429,11 +380,6 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.sub": sub,
     "aten.rsub": rsub,
     "aten.mul": mul,
-    "aten.div": div,
-    "aten.true_divide": div,
-    "aten.floor_divide": floor_divide,
-    "aten.fmod": fmod,
-    "aten.remainder": remainder,
     "aten.pow": power,
     "aten.neg": neg,
     "aten.abs": absolute,
@@ -459,7 +405,7 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.atan2": binary("atan2"),
     "aten.hypot": binary("hypot"),
     "aten.copysign": binary("copysign"),
-    "aten.nextafter": binary("nextafter"),
+    "aten.nextafter": nextafter,
     "aten.logit": logit,
     "aten.rad2deg": float_unary(_degrees),
     "aten.deg2rad": float_unary(_radians),
