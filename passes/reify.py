@@ -140,6 +140,9 @@ class Reifier:
 
     def _build(self, value: Value) -> str:
         """Returns an expression that builds a new object, held in a variable if it is mutable."""
+        build = getattr(value, "build", None)
+        if build is not None:
+            return str(build(self))
         match value:
             case TupleValue():
                 return self._tuple(value)

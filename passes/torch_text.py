@@ -23,14 +23,6 @@ class _Writer:
         self.segment, self.comments = segment, comments
         self.module = segment.graph_module
         self.bindings: dict[str, Any] = {}
-        self.last = self._last_uses()
-
-    def _last_uses(self) -> dict[fx.Node, fx.Node]:
-        last: dict[fx.Node, fx.Node] = {}
-        for node in self.module.graph.nodes:
-            for used in node.all_input_nodes:
-                last[used] = node
-        return last
 
     def write(self) -> SegmentCode:
         lines: list[str] = []
@@ -51,6 +43,7 @@ class _Writer:
                     said = comment
                 lines.append(line)
         header = f"def {self.segment.name}({', '.join(parameters)}):"
+        lines = self._restoring_modes(lines)
         text = "\n".join([header, *("    " + line for line in lines)]) + "\n"
         return SegmentCode(
             self.segment.name,
@@ -58,6 +51,29 @@ class _Writer:
             imports=needed_imports(text),
             bindings=self.bindings,
         )
+
+    def _restoring_modes(self, lines: list[str]) -> list[str]:
+        """Makes an operation that raises between two changes of a mode leave it as it was."""
+        names = {getattr(n.target, "__name__", "") for n in self.module.graph.nodes}
+        if not names & {"_set_grad_enabled", "_enter_autocast"}:
+            return lines
+        body: list[str] = []
+        for line in lines:
+            body.append(f"    {line}")
+            if "_enter_autocast(" in line:
+                body.append(f"    entered.append({line.partition(' = ')[0]})")
+            elif "_exit_autocast(" in line:
+                body.append("    entered.pop()")
+        return [
+            "grad_enabled, entered = torch.is_grad_enabled(), []",
+            "try:",
+            *body,
+            "except BaseException:",
+            "    torch._C._set_grad_enabled(grad_enabled)",
+            "    for context in reversed(entered):",
+            "        torch.amp.autocast_mode._exit_autocast(context)",
+            "    raise",
+        ]
 
     def _results(self, value: Any) -> str:
         items = value if isinstance(value, tuple | list) else (value,)

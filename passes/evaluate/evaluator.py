@@ -12,7 +12,7 @@ and expression has a module of its own, and `split` says what happens at a graph
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum
 from types import FunctionType
 from typing import Any
@@ -36,7 +36,6 @@ from .journal import Journal
 from .sources import Item, Source
 from .values import (
     DictValue,
-    IteratorValue,
     Known,
     ListValue,
     Scalar,
@@ -374,32 +373,17 @@ class Evaluator:
                 self.lazy(obj, Item(value.source, i)) for i, obj in enumerate(value.obj)
             ]
             self.journal.set_attr(value, "items", items + value.appended)
-        for index, item in enumerate(value.items):
-            if isinstance(item, LazyValue):
-                value.items[index] = self.look(item)
+        if any(isinstance(item, LazyValue) for item in value.items):
+            # NOTE: journaled, so that after a rollback the items are guarded again.
+            self.journal.replace_list(value.items, [self.look(item) for item in value.items])
         return value.items
 
     def dict_items(self, value: DictValue) -> dict[Any, Value]:
         """Returns the entries of a dict."""
-        for key, item in value.items.items():
+        for key, item in list(value.items.items()):
             if isinstance(item, LazyValue):
-                value.items[key] = self.look(item)
+                self.journal.set_item(value.items, key, self.look(item))
         return value.items
-
-    def iterate(self, iterator: IteratorValue) -> Iterator[Value]:
-        """Yields what is left of an iterator, advancing it."""
-        while (item := self.next_item(iterator)) is not None:
-            yield item
-
-    def next_item(self, iterator: IteratorValue) -> Value | None:
-        """Advances an iterator; None at its end."""
-        items = iterator.items
-        sequence = self.list_items(items) if isinstance(items, ListValue) else items
-        if iterator.position >= len(sequence):
-            return None
-        item = sequence[iterator.position]
-        self.journal.set_attr(iterator, "position", iterator.position + 1)
-        return self.look(item)
 
     def effect(self, action: Callable[[], None], *values: Value) -> None:
         """Schedules an effect on an object that existed before; replayed in program order."""

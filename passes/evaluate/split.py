@@ -189,7 +189,9 @@ def _enter_callee(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     except Break:
         ev.journal.rollback(mark)
         return False
-    if not isinstance(callee, Frame):
+    library = isinstance(callee, Frame) and callee.scope.frozen
+    if not isinstance(callee, Frame) or (library and callee.source.class_name is None):
+        # A plain library function is one operation to the user: it runs natively as a whole.
         ev.journal.rollback(mark)
         return False
     callee.call = statement

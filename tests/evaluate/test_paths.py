@@ -91,7 +91,6 @@ def test_paths(name: str) -> None:
             assert [vars(b) for b in left] == [vars(b) for b in right]
 
 
-@pytest.mark.xfail(reason="a value looked at in a statement that broke keeps no guard")
 def test_guards_survive_a_rollback() -> None:
     def program(t, d):
         n = len(d)
