@@ -24,9 +24,14 @@ _COMMENT_COLUMN = 40
 
 
 class _Guard(Protocol):
-    definitions: str
-    function: str
-    imports: tuple[str, ...]
+    @property
+    def definitions(self) -> str: ...
+
+    @property
+    def function(self) -> str: ...
+
+    @property
+    def imports(self) -> tuple[str, ...]: ...
 
 
 def emit_module(

@@ -236,7 +236,7 @@ def _after_fork_in_child() -> None:
     compile_lock = threading.RLock()
     compiling.active = False
     for dispatcher in list(_dispatchers):
-        dispatcher.lock = threading.RLock()
+        dispatcher.renew_locks()
 
 
 if hasattr(os, "register_at_fork"):

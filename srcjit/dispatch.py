@@ -17,8 +17,6 @@ adds the specialization, writes the stub anew, and returns what to call.
 
 from __future__ import annotations
 
-import builtins
-import functools
 import itertools
 import linecache
 import os
@@ -27,7 +25,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from srcjit import control, shared
@@ -48,8 +46,16 @@ from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import Continuation, Hints
-from srcjit.signature import Default, Signature
+from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
+from srcjit.stub import (
+    StubNames,
+    dress,
+    empty_stub,
+    identifier,
+    stub_defaults,
+    stub_globals,
+)
 
 RAISE = "SRCJIT_RAISE"
 """Environment variable: if 1, a compiler fault is raised instead of run natively."""
@@ -88,16 +94,17 @@ class Dispatcher:
         self.lock = threading.RLock()
         self.stub_text = ""
         self._source = source
-        self._name = _identifier(function.__name__)
-        self._names = _StubNames(self.signature.parameters)
+        self._name = identifier(function.__name__)
+        self._names = StubNames(self.signature.parameters)
         self._numbered: dict[int, Specialization] = {}
         self._next_number = 0
-        self._defaults = _stub_defaults(function, self.signature)
-        self._files: list[str] = []
-        weakref.finalize(self, _forget_lines, self._files)
+        self._defaults = stub_defaults(function, self.signature)
+        self._writing = threading.Lock()
+        self._written: dict[str, CodeType] = {}
+        weakref.finalize(self, _forget_lines, self._written)
         if stub is None:
-            stub = FunctionType(_empty_stub.__code__, _stub_globals())
-            _dress(stub, function, self._defaults)
+            stub = FunctionType(empty_stub.__code__, stub_globals())
+            dress(stub, function, self._defaults)
         self.stub = stub
         self._globals = stub.__globals__
         self._globals[self._names("specialize")] = self.specialize
@@ -306,13 +313,35 @@ class Dispatcher:
     def reset(self) -> None:
         """Forgets all specializations, and why compiling was stopped."""
         with self.lock:
+            # Another thread may still be in an old stub: its names stay, and mean Python.
+            for number in self._numbered:
+                self._globals[self._names(f"guard_{number}")] = _refuse
+                self._globals[self._names(f"{self._name}_{number}")] = self.function
             self._numbered.clear()
             self.disabled = None
             self.hints = self.first_hints
+            with self._writing:
+                _forget_lines(self._written)
+                self._written.clear()
             self.regenerate()
+
+    def renew_locks(self) -> None:
+        """Makes new locks in a forked child: another thread may have held the old ones."""
+        self.lock = threading.RLock()
+        self._writing = threading.Lock()
 
     def regenerate(self) -> None:
         """Writes the stub for the present specializations and puts it into service."""
+        # The stance may change in any thread while another compiles and holds `lock`.
+        with self._writing:
+            self.stub_text = self._stub_text()
+            code = self._written.get(self.stub_text)
+            if code is None:
+                code = self._written[self.stub_text] = self._stub_code()
+            self.stub.__code__ = code
+
+    def _stub_text(self) -> str:
+        """The text of the stub; what it names is put into its globals."""
         signature, names = self.signature, self._names
         lines = [f"def {self._name}({signature.definition}):"]
         for name, place in signature.defaults:
@@ -328,7 +357,7 @@ class Dispatcher:
             lines.append(f"        return {tap}.call({call})")
         flat = ", ".join(signature.parameters)
         for number, specialization in (
-            self._numbered.items() if not control.eager() else ()
+            list(self._numbered.items()) if not control.eager() else ()
         ):
             guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
             self._globals[guard] = specialization.guard
@@ -339,14 +368,16 @@ class Dispatcher:
             lines.append(f"    return {names('native')}({signature.call})")
         else:
             lines.append(f"    return {names('specialize')}({flat})({signature.call})")
-        self.stub_text = "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n"
+
+    def _stub_code(self) -> CodeType:
         # A call may still be in the old stub, so its lines stay what they are.
         file = f"<dispatch stub {next(_stub_numbers)} of {self.function.__qualname__}>"
         register_lines(file, self.stub_text)
-        self._files.append(file)
         scope: dict[str, Any] = {"DEFAULT": None}
         exec(compile(self.stub_text, file, "exec"), scope)
-        self.stub.__code__ = scope[self._name].__code__
+        code: CodeType = scope[self._name].__code__
+        return code
 
 
 def make_stub(continuation: Continuation, options: Options) -> FunctionType:
@@ -391,59 +422,15 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
         return stub
 
     stub = FunctionType(
-        _first_call.__code__, {**_stub_globals(), "build": build}, continuation.name
+        _first_call.__code__, {**stub_globals(), "build": build}, continuation.name
     )
     stub.__srcjit_continuation__ = write  # type: ignore[attr-defined]
     return stub
 
 
-def _stub_globals() -> dict[str, Any]:
-    # No `__name__`: TorchDynamo would look names up in the module of that name.
-    return {"__builtins__": builtins.__dict__}
-
-
 def _first_call(*args: Any, **kwargs: Any) -> Any:
     """The code of a continuation's stub until its first call."""
     return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-def _empty_stub() -> None:
-    """The code that a stub is made with, before its own is written."""
-
-
-class _StubNames:
-    """Names of the compiler's objects in a stub, none of them a parameter's."""
-
-    def __init__(self, taken: tuple[str, ...]) -> None:
-        self._taken = taken
-
-    def __call__(self, name: str) -> str:
-        while name in self._taken:
-            name += "_"
-        return name
-
-
-def _stub_defaults(function: FunctionType, signature: Signature) -> dict[str, Default]:
-    count = signature.positional_defaults
-    names = signature.positional[len(signature.positional) - count :]
-    found = dict(zip(names, function.__defaults__ or (), strict=True))
-    found |= function.__kwdefaults__ or {}
-    return {name: Default(value) for name, value in found.items()}
-
-
-def _dress(
-    stub: FunctionType, function: FunctionType, defaults: dict[str, Default]
-) -> None:
-    """Makes `stub` look like `function` from outside."""
-    functools.update_wrapper(stub, function)
-    count = len(function.__defaults__ or ())
-    stub.__defaults__ = tuple(defaults.values())[:count] or None
-    stub.__kwdefaults__ = dict(list(defaults.items())[count:]) or None
-
-
-def _identifier(name: str) -> str:
-    made = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    return made if made.isidentifier() else f"function_{made.strip('_')}".rstrip("_")
 
 
 @contextmanager
@@ -472,9 +459,14 @@ def _place(function: FunctionType) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}"
 
 
-def _forget_lines(files: list[str]) -> None:
-    for file in files:
-        linecache.cache.pop(file, None)
+def _forget_lines(written: dict[str, CodeType]) -> None:
+    for code in list(written.values()):
+        linecache.cache.pop(code.co_filename, None)
+
+
+def _refuse(*values: Any) -> bool:
+    """Guard of a specialization that has been forgotten."""
+    return False
 
 
 def _first_line(problem: BaseException) -> str:

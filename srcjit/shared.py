@@ -9,6 +9,7 @@ compiles. What is kept holds none of the user's closure cells.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import Iterator
@@ -28,6 +29,15 @@ _bypassed = False
 _lock = threading.Lock()
 _table: dict[int, tuple[weakref.ref[CodeType], dict[Any, list[Specialization]]]] = {}
 # NOTE: by identity; code objects compare by value and leave the file out.
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def share(function: FunctionType, made: Specialization) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import gc
+import linecache
 import logging
 import os
 import threading
 import time
+import types
 import weakref
 
 import pytest
@@ -372,6 +374,73 @@ def test_stances(front_end: FrontEnd):
     assert len(front_end.compiled) == 2
     with pytest.raises(ValueError, match="stance must be one of"):
         srcjit.set_stance("lazy")
+
+
+def test_changes_of_stance_leave_nothing_behind(front_end: FrontEnd):
+    @srcjit.jit
+    def double(x):
+        return x * 2
+
+    x = torch.ones(3)
+    double(x)
+    with srcjit.set_stance("force_eager"):
+        double(x)
+    before = len(linecache.cache)
+    for _ in range(10):
+        with srcjit.set_stance("force_eager"):
+            double(x)
+    assert len(linecache.cache) == before
+    assert len(front_end.compiled) == 1
+
+
+def test_the_stance_may_change_while_others_compile(front_end: FrontEnd):
+    @srcjit.jit(options={"limit": 64})
+    def scale(x, n):
+        return x * n
+
+    stop = threading.Event()
+    problems: list[BaseException] = []
+
+    def toggle() -> None:
+        try:
+            while not stop.is_set():
+                with srcjit.set_stance("force_eager"):
+                    pass
+                time.sleep(0.001)
+        except BaseException as problem:
+            problems.append(problem)
+
+    thread = threading.Thread(target=toggle)
+    thread.start()
+    x = torch.ones(3)
+    try:
+        for n in range(40):
+            assert torch.equal(scale(x, n), x * n)
+    finally:
+        stop.set()
+        thread.join()
+    assert not problems
+    scale(x, -1)
+    count = len(scale.__srcjit__.specializations)
+    assert scale.__srcjit__.stub_text.count("if guard_") == count > 0
+
+
+def test_reset_lets_go_of_what_it_forgets(front_end: FrontEnd):
+    @srcjit.jit
+    def double(x):
+        return x * 2
+
+    double(torch.ones(3))
+    old = double.__code__
+    forgotten = weakref.ref(double.__srcjit__.specializations[0].run)
+    srcjit.reset()
+    front_end.compiled.clear()
+    gc.collect()
+    assert forgotten() is None
+    assert old.co_filename not in linecache.cache
+    # A thread that is still in the old stub gets eager's answer.
+    stale = types.FunctionType(old, double.__globals__)
+    assert torch.equal(stale(torch.ones(3)), torch.full((3,), 2.0))
 
 
 def test_disabled_functions_are_left_alone(front_end: FrontEnd, monkeypatch):
