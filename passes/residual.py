@@ -132,7 +132,8 @@ class ResidualBuilder(Reifier):
                     outputs.setdefault(id(tensor), tensor)
         for value in ev.overlay.values():
             reachable |= {id(tensor) for tensor in tensors_in(ev, value)}
-        produced = list(outputs.values())
+        order = {node: index for index, node in enumerate(builder.graph.nodes)}
+        produced = sorted(outputs.values(), key=lambda value: order[value.node])  # type: ignore[index]
         needed = builder.mutates or any(
             n.op != "placeholder" and any(word in str(n.target) for word in _RANDOM)
             for n in builder.graph.nodes
