@@ -272,12 +272,15 @@ def _code_in_scope(
     for made in located:
         made.lineno = made.end_lineno = max(node.lineno, 1)
         made.col_offset = made.end_col_offset = 0
+    # Under its own name the function would hide a global of that name: itself, most likely.
+    name, node.name = node.name, "the function"
     module = compile(ast.Module(body=[factory], type_ignores=[]), file, "exec")
     found = next(
         (code for code in _codes_below(module) if code.co_name == node.name), None
     )
+    node.name = name
     assert found is not None
-    return found
+    return found.replace(co_name=name)
 
 
 def _codes_below(code: CodeType) -> Iterator[CodeType]:

@@ -79,7 +79,7 @@ def emit_native(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )
     unbound = _unbind(ev, frame, statements, values)
-    if needs_own_globals(ev, frame):
+    if needs_own_globals(ev, frame) or used_globals(frame, statements):
         return _foreign(ev, frame, statements, values, bound, uncertain, note)
     renamed = {name: name for name in unbound & bound}
     replaced: dict[str, cst.BaseExpression] = {}
@@ -183,6 +183,12 @@ def _is_literal(text: str) -> bool:
     return text[:1] in "'\"0123456789-" or text in ("None", "True", "False")
 
 
+def used_globals(frame: Frame, statements: list[Any]) -> set[str]:
+    """Names of globals that the statements bind or delete."""
+    bound = writes(statements).union(*(deleted(s) for s in statements))
+    return bound & set(frame.globals_declared)
+
+
 def needs_own_globals(ev: Evaluator, frame: Frame) -> bool:
     """Whether native statements of the frame must run with other globals or cells."""
     root = ev.frames[0].scope
@@ -207,10 +213,13 @@ def _foreign(
     name = ev.namer.fresh(f"native_{line}")
     params = sorted(values)
     missing = bound - definitely_bound(statements, values) - set(uncertain)
-    results = sorted(bound - (missing & frame.locals))
+    declared = used_globals(frame, statements)
+    results = sorted(bound - (missing & frame.locals) - declared)
     body = [s.deep_clone() for s in statements]
     for new, old in zip(body, statements):
         frame.origins.inherit(new, old)
+    if declared:
+        body.insert(0, cst.parse_statement(f"global {', '.join(sorted(declared))}\n"))
     body += [cst.parse_statement(_probe(n) + "\n") for n in uncertain]
     if uncertain:
         residual.constants["UNBOUND"] = resuming.UNBOUND
