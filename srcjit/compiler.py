@@ -287,7 +287,8 @@ def _nothing_changed() -> Iterator[None]:
     """Keeps compiling from showing: random number generators stay where they are.
 
     Fake tensors log what they cannot run before they raise; Python will run it and raise
-    what the user is to see.
+    what the user is to see. What autograd saves of fakes is not for the user's hooks
+    (activation checkpointing counts what is saved).
     """
     fakes = logging.getLogger("torch._subclasses.fake_tensor")
     silent = fakes.disabled
@@ -296,13 +297,26 @@ def _nothing_changed() -> Iterator[None]:
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
-        yield
+        with _saved_tensors_unhooked():
+            yield
     finally:
         fakes.disabled = silent
         random.setstate(python)
         torch.set_rng_state(cpu)
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
+
+
+def _saved_tensors_unhooked() -> contextlib.AbstractContextManager[Any]:
+    """Keeps the user's `saved_tensors_hooks` from being called."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
+        return contextlib.nullcontext()
+    # Only the innermost hooks are called.
+    return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 __all__ = ["Specialization", "assemble", "compile_specialization"]
