@@ -165,8 +165,9 @@ class _SegmentWriter:
                 )
                 rest = replace(self.functional, mutations=left)
                 version = "torch.autograd.graph.increment_version"
+                counted = {m.input for m in self.functional.mutations if m.counted}
                 return [
-                    *(f"{version}({inputs[i]})" for i in self.in_place),
+                    *(f"{version}({inputs[i]})" for i in self.in_place if i in counted),
                     *autograd.after_the_call(rest, inputs, results),
                 ]
 

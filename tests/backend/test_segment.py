@@ -286,3 +286,22 @@ def test_results_are_no_views() -> None:
         (result,) = run(randn(2, 3, 8), randn(8, 8))
     assert not result._is_view()
     result.requires_grad_()
+
+
+def test_running_statistics_count_versions_as_eager_does() -> None:
+    """A buffer that is read by a backward pass may be updated in between."""
+
+    def update(x, mean, var):
+        x.add_(1)
+        return F.batch_norm(x, mean, var, training=True)
+
+    args = (torch.randn(4, 3, 2), torch.zeros(3), torch.ones(3))
+    ours, eagers = clones(args), clones(args)
+    before = [t._version for t in eagers]
+    update(*eagers)
+    counted = [t._version - n for t, n in zip(eagers, before, strict=True)]
+    before = [t._version for t in ours]
+    compiled(update, *args)(*ours)
+    assert [t._version - n for t, n in zip(ours, before, strict=True)] == counted
+    for mine, theirs in zip(ours, eagers, strict=True):
+        torch.testing.assert_close(mine, theirs)
