@@ -196,7 +196,8 @@ class SegmentBuilder:
                 stop.needs_known = _first_scalar([*args, *kwargs.values()])
             raise
         if result is None or (not _has_tensor(result) and is_constant(result)):
-            if result is None and kind == "call_function":
+            if result is None:
+                # Such as `x.__setitem__(0, 1)`: what it does would be lost.
                 raise Break(
                     "SJ010",
                     f"`{getattr(target, '__name__', target)}` returns no tensor",

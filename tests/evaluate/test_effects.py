@@ -363,6 +363,14 @@ def chained_assignment(x, o):
     return o.a is o.b, o.c, o.e, o.l, o.f is x
 
 
+@program(X, whole=False)
+def method_without_a_result(x):
+    x.__setitem__(slice(None, None, 2), 7)
+    y = x * 2
+    y.__setitem__(0, 5)
+    return x, y
+
+
 @program(X, O(), O(), whole=False)
 def object_graph(x, o, p):
     o.n = p
