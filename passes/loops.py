@@ -15,8 +15,7 @@ tiles, vector widths, loop order and how many passes over the inner axes it make
 each statement sees the results of the reductions that its value refers to. It must not
 materialize anything: what is shared is a shared node of the value graph.
 
-Values are hash-consed: two equal values are one object, so `is` is equality, a dict keyed by
-values finds common subexpressions, and walks are linear in the number of distinct values.
+Values stand in `srcjit.passes.loop_values`.
 
 Rules that printers may rely on (`check` verifies them):
 
@@ -36,19 +35,63 @@ Rules that printers may rely on (`check` verifies them):
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import sympy
 import torch
 
+from .loop_values import (
+    Buffer,
+    Const,
+    Expr,
+    IndexValue,
+    Load,
+    Op,
+    Ref,
+    ScalarArg,
+    Value,
+    cast,
+    op,
+    rebuild,
+    symbols_of,
+    text_of,
+    walk,
+)
 from .primitives import PRIMITIVES
 
-Expr: TypeAlias = sympy.Expr
-"""An index or size: a sympy expression that stands for an integer."""
+__all__ = [
+    "DTYPES",
+    "REDUCTIONS",
+    "Axis",
+    "Buffer",
+    "Const",
+    "Expr",
+    "IndexValue",
+    "Kernel",
+    "Label",
+    "Load",
+    "Op",
+    "Reduce",
+    "Ref",
+    "ScalarArg",
+    "Statement",
+    "Store",
+    "Value",
+    "cast",
+    "check",
+    "element_size",
+    "kernel_text",
+    "moved_bytes",
+    "op",
+    "rebuild",
+    "symbol",
+    "symbols_of",
+    "text_of",
+    "walk",
+]
 
 REDUCTIONS = ("sum", "prod", "max", "min", "argmax", "argmin", "any", "all")
 """Kinds of `Reduce`.
@@ -79,200 +122,11 @@ def symbol(name: str) -> sympy.Symbol:
 
 
 @dataclass(frozen=True)
-class Buffer:
-    """A tensor in memory: an input, an output or a temporary of the segment.
-
-    Attributes:
-        name: Its name in the host function, a Python identifier.
-        dtype: Element type.
-        device: Where it lives.
-        size: Sizes, outermost first.
-        stride: Strides in elements, as long as `size`.
-    """
-
-    name: str
-    dtype: torch.dtype
-    device: torch.device
-    size: tuple[Expr, ...]
-    stride: tuple[Expr, ...]
-
-
-@dataclass(frozen=True)
 class Axis:
     """One dimension of an iteration space: `symbol` runs over `0 .. size - 1`."""
 
     symbol: sympy.Symbol
     size: Expr
-
-
-class Value:
-    """A scalar computed at each point of the iteration space (immutable, hash-consed).
-
-    Subclasses list their constructor arguments in `fields`; `dtype` is always one of them or
-    follows from them.
-    """
-
-    __slots__ = ("__weakref__", "dtype")
-    fields: ClassVar[tuple[str, ...]] = ()
-    dtype: torch.dtype
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        """The values that this one is computed from."""
-        return ()
-
-    def __repr__(self) -> str:
-        return text_of(self)
-
-
-V = TypeVar("V", bound=Value)
-
-_interned: weakref.WeakValueDictionary[tuple[Any, ...], Value] = (
-    weakref.WeakValueDictionary()
-)
-
-
-def _intern(cls: type[V], key: tuple[Any, ...], **attributes: Any) -> V:
-    full = (cls, *key)
-    found = _interned.get(full)
-    if found is None:
-        found = object.__new__(cls)
-        for name, value in attributes.items():
-            object.__setattr__(found, name, value)
-        _interned[full] = found
-    assert isinstance(found, cls)
-    return found
-
-
-class Const(Value):
-    """A number known at compile time. `value` is an int, float or bool as `dtype` asks."""
-
-    __slots__ = ("value",)
-    fields = ("value", "dtype")
-    value: int | float | bool
-
-    def __new__(cls, value: int | float | bool, dtype: torch.dtype) -> Const:
-        """Interns the number; it is converted to what `dtype` stores."""
-        if dtype is torch.bool:
-            value = bool(value)
-        elif dtype.is_floating_point:
-            value = float(value)
-        else:
-            value = int(value)
-        # The text tells 0.0 from -0.0 and finds NaN again.
-        return _intern(cls, (repr(value), dtype), value=value, dtype=dtype)
-
-
-class Load(Value):
-    """The element of `buffer` at offset `index`.
-
-    Attributes:
-        mask: None, or a bool value: where it is false, memory is not touched and the value
-            is 0 (False) of the buffer's dtype.
-        indirect: Pairs (symbol, int64 value): symbols in `index` that stand for values
-            computed at run time, each known to be in range. Empty for almost every load.
-    """
-
-    __slots__ = ("buffer", "index", "indirect", "mask")
-    fields = ("buffer", "index", "mask", "indirect")
-    buffer: Buffer
-    index: Expr
-    mask: Value | None
-    indirect: tuple[tuple[sympy.Symbol, Value], ...]
-
-    def __new__(
-        cls,
-        buffer: Buffer,
-        index: Expr,
-        mask: Value | None = None,
-        indirect: tuple[tuple[sympy.Symbol, Value], ...] = (),
-    ) -> Load:
-        """Interns the load."""
-        index = sympy.sympify(index)
-        return _intern(
-            cls,
-            (buffer, index, mask, indirect),
-            buffer=buffer,
-            index=index,
-            mask=mask,
-            indirect=indirect,
-            dtype=buffer.dtype,
-        )
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        """The mask, if there is one, and the values in the index."""
-        found = tuple(value for _, value in self.indirect)
-        return found if self.mask is None else (self.mask, *found)
-
-
-class IndexValue(Value):
-    """An index expression as a number (`arange`, `triu`, the masks of `cat`)."""
-
-    __slots__ = ("index",)
-    fields = ("index", "dtype")
-    index: Expr
-
-    def __new__(cls, index: Expr, dtype: torch.dtype = torch.int64) -> IndexValue:
-        """Interns the expression."""
-        index = sympy.sympify(index)
-        return _intern(cls, (index, dtype), index=index, dtype=dtype)
-
-
-class ScalarArg(Value):
-    """A number that the host passes to the kernel at each call."""
-
-    __slots__ = ("name",)
-    fields = ("name", "dtype")
-    name: str
-
-    def __new__(cls, name: str, dtype: torch.dtype) -> ScalarArg:
-        """Interns the name."""
-        return _intern(cls, (name, dtype), name=name, dtype=dtype)
-
-
-class Ref(Value):
-    """The result of the `Reduce` called `name`, at the current outer point."""
-
-    __slots__ = ("name",)
-    fields = ("name", "dtype")
-    name: str
-
-    def __new__(cls, name: str, dtype: torch.dtype) -> Ref:
-        """Interns the name."""
-        return _intern(cls, (name, dtype), name=name, dtype=dtype)
-
-
-class Op(Value):
-    """A primitive of `PRIMITIVES` applied to values. Make it with `op`, which checks."""
-
-    __slots__ = ("args", "name")
-    fields = ("name", "args", "dtype")
-    name: str
-    args: tuple[Value, ...]
-
-    def __new__(cls, name: str, args: tuple[Value, ...], dtype: torch.dtype) -> Op:
-        """Interns the application, unchecked."""
-        return _intern(cls, (name, args, dtype), name=name, args=args, dtype=dtype)
-
-    @property
-    def operands(self) -> tuple[Value, ...]:
-        """The arguments."""
-        return self.args
-
-
-def op(name: str, *args: Value) -> Op:
-    """Applies a primitive; the result's dtype follows from the primitive and the operands.
-
-    Raises:
-        TypeError: If the operands are not what the primitive takes.
-    """
-    return Op(name, args, PRIMITIVES[name].result(name, tuple(a.dtype for a in args)))
-
-
-def cast(value: Value, dtype: torch.dtype) -> Value:
-    """Converts as `Tensor.to(dtype)` does (floats to integers truncate); no-op if equal."""
-    return value if value.dtype is dtype else Op("cast", (value,), dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,70 +260,12 @@ def _free_symbols(kernel: Kernel) -> set[Any]:
     return found | {axis.symbol for axis in (*kernel.outer, *kernel.inner)}
 
 
-def walk(roots: Iterable[Value]) -> Iterator[Value]:
-    """Yields every distinct value under `roots`, each after its operands, in a fixed order."""
-    seen: set[Value] = set()
-    for root in roots:
-        stack: list[tuple[Value, bool]] = [(root, False)]
-        while stack:
-            value, done = stack.pop()
-            if done:
-                yield value
-            elif value not in seen:
-                seen.add(value)
-                stack.append((value, True))
-                stack.extend((operand, False) for operand in reversed(value.operands))
-
-
-def symbols_of(value: Value) -> frozenset[sympy.Symbol]:
-    """Axis and size symbols that a value depends on (not through a `Ref`)."""
-    found: set[Any] = set()
-    for v in walk([value]):
-        if isinstance(v, IndexValue):
-            found |= v.index.free_symbols
-        elif isinstance(v, Load):
-            found |= v.index.free_symbols - {s for s, _ in v.indirect}
-    return frozenset(found)
-
-
-def rebuild(value: Value, operands: tuple[Value, ...]) -> Value:
-    """Returns `value` with its operands replaced (same number, same order)."""
-    if isinstance(value, Op):
-        return Op(value.name, operands, value.dtype)
-    if isinstance(value, Load) and operands:
-        mask, rest = (
-            (None, operands) if value.mask is None else (operands[0], operands[1:])
-        )
-        indirect = tuple((s, v) for (s, _), v in zip(value.indirect, rest, strict=True))
-        return Load(value.buffer, value.index, mask, indirect)
-    return value
-
-
 def element_size(dtype: torch.dtype) -> int:
     """Bytes of one element."""
     return dtype.itemsize
 
 
 # ── text ──────────────────────────────────────────────────────────────────────────────────
-
-
-def text_of(value: Value) -> str:
-    """One line of text for a value, for people and for tests."""
-    match value:
-        case Const(value=number):
-            return repr(number)
-        case Load(buffer=buffer, index=index, mask=mask):
-            tail = "" if mask is None else f" if {text_of(mask)}"
-            return f"{buffer.name}[{index}{tail}]"
-        case IndexValue(index=index):
-            return f"({index})"
-        case ScalarArg(name=name) | Ref(name=name):
-            return name
-        case Op(name="cast", args=(arg,)):
-            return f"{str(value.dtype).removeprefix('torch.')}({text_of(arg)})"
-        case Op(name=name, args=args):
-            return f"{name}({', '.join(map(text_of, args))})"
-    raise TypeError(type(value))
 
 
 def kernel_text(kernel: Kernel) -> str:

@@ -142,7 +142,10 @@ def _factor(reduction: int, x: torch.Tensor) -> torch.Tensor:
 
 def _rounded(number: float, like: torch.Tensor) -> torch.Tensor:
     """A number as the kernel keeps it: in the element type."""
-    return aten.full.default([], number, dtype=like.dtype, device=like.device)
+    made: torch.Tensor = aten.full.default(
+        [], number, dtype=like.dtype, device=like.device
+    )
+    return made
 
 
 def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:

@@ -199,8 +199,8 @@ class Reifier:
                 return f"super({owner}, {self.reify(value.receiver)})"
             case ContextValue():
                 context = self.constant_name(value.value[0], value.value[0].__name__)
-                args = ", ".join(self.reify(Known(a)) for a in value.value[1])
-                return f"{context}({args})"
+                given = ", ".join(self.reify(Known(a)) for a in value.value[1])
+                return f"{context}({given})"
         raise Break("SJ020", f"a {type(value).__name__} cannot be handed to Python")
 
     def _mutable(self, value: Value, text: str, hint: str) -> str:

@@ -133,7 +133,7 @@ class ResidualBuilder(Reifier):
         for value in ev.overlay.values():
             reachable |= {id(tensor) for tensor in tensors_in(ev, value)}
         order = {node: index for index, node in enumerate(builder.graph.nodes)}
-        produced = sorted(outputs.values(), key=lambda value: order[value.node])  # type: ignore[index]
+        produced = sorted(outputs.values(), key=lambda value: order[value.node])
         needed = builder.mutates or any(
             n.op != "placeholder" and any(word in str(n.target) for word in _RANDOM)
             for n in builder.graph.nodes

@@ -217,7 +217,7 @@ def make_resume(
         prologue += [line(f"{variable} = None"), line(f"del {variable}")]
     for variable in sorted(maybe_unbound):
         prologue.append(
-            cst.parse_statement(f"if {variable} is UNBOUND:\n    del {variable}\n")  # type: ignore[arg-type]
+            cst.parse_statement(f"if {variable} is UNBOUND:\n    del {variable}\n")
         )
     tree = function_of(name, params, [*prologue, *statements])
     first = next((s for s in statements if origins.get(s) is not None), None)
