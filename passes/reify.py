@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+import libcst as cst
 import torch
 
 from srcjit.origin import Origin
@@ -53,6 +54,12 @@ class Reifier:
 
     def emit(self, text: str, origin: Origin | None = None, note: str = "") -> None:
         """Adds a line to the residual program."""
+        raise NotImplementedError
+
+    def emit_statement(
+        self, statement: cst.CSTNode, origin: Origin | None, note: str = ""
+    ) -> None:
+        """Adds a native statement."""
         raise NotImplementedError
 
     def fresh(self, hint: str) -> str:

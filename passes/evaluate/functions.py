@@ -36,7 +36,7 @@ from .suites import body_of, expanded
 from .values import FunctionValue, Known, TensorValue, Value, constant
 
 if TYPE_CHECKING:
-    from ..residual import ResidualBuilder
+    from ..reify import Reifier
     from .evaluator import Evaluator
 
 REIFIED: dict[tuple[str, int, str], list[FunctionSource]] = {}
@@ -234,9 +234,9 @@ def _signature(ev: Evaluator, function: Known, source: FunctionSource) -> Signat
     if code.co_flags & 0x08:
         signature.double_star = rest.pop(0)
     defaults = obj.__defaults__ or ()
-    first = count - len(defaults)
-    for index, value in enumerate(defaults):
-        signature.defaults[names[first + index]] = _default(
+    for index, value in enumerate(defaults, start=-len(defaults)):
+        # Counted from the end, as Python does: which parameter it is for is part of the path.
+        signature.defaults[names[count + index]] = _default(
             ev, function, value, "__defaults__", index
         )
     for name, value in (obj.__kwdefaults__ or {}).items():
@@ -368,7 +368,7 @@ def captured_values(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
             yield value
 
 
-def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
+def reify_function(residual: Reifier, function: FunctionValue) -> str:
     """Emits a `def` for a function that escapes to Python; returns its variable.
 
     NOTE: the captured variables are shared by value; the splitter refuses functions whose
@@ -421,7 +421,13 @@ def reify_function(residual: ResidualBuilder, function: FunctionValue) -> str:
             tree=statement,
             freevars=tuple(mapping.get(f, f) for f in free_names(function)),
         )
-        REIFIED.setdefault((origin.file, origin.line, name), []).append(made)
+        known = REIFIED.setdefault((origin.file, origin.line, name), [])
+        # Each specialization writes it, most of them alike.
+        if not any(
+            made.freevars == other.freevars and statement.deep_equals(other.tree)
+            for other in known
+        ):
+            known.append(made)
     if name != function.function_name:
         residual.emit(f"{name}.__name__ = {function.function_name!r}")
     residual.emit(f"{name}.__qualname__ = {source.qualname!r}")

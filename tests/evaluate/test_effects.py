@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+import srcjit
+from srcjit.passes.evaluate.functions import REIFIED
 from tests.evaluate.support import Program, Programs, X, name_of
 
 program = Programs()
@@ -408,3 +410,22 @@ def new_object(x):
 @pytest.mark.parametrize("case", program, ids=name_of)
 def test_like_eager(case: Program) -> None:
     case.check()
+
+
+def test_definitions_are_kept_once() -> None:
+    """A function that each specialization hands to Python is the same definition."""
+
+    @srcjit.jit(options={"stage": "specialize"})
+    def scaled(x, n):
+        k = x * n
+
+        def escaping(v):
+            return v + k
+
+        return escaping
+
+    for n in range(2, 6):
+        x = torch.ones(n)
+        assert torch.equal(scaled(x, 1.5)(x), x * 1.5 + x)
+    kept = [v for (_, _, name), v in REIFIED.items() if name.startswith("escaping")]
+    assert [len(sources) for sources in kept] == [1]
