@@ -350,7 +350,8 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         ev.residual.constants[name] = helper
     for one in made.statements:
         frame.origins.inherit(one, statement)
-    frame.locals.update(writes(made.statements))
+    declared = {*frame.globals_declared, *frame.nonlocals_declared}
+    frame.locals.update(writes(made.statements) - declared)
     _emit_compound(ev, frame, statement, list(made.statements), note)
 
 

@@ -120,6 +120,7 @@ def normal_form(ev: Evaluator, frame: Frame, statement: Any) -> list[Any]:
 def _learn_names(ev: Evaluator, frame: Frame, statements: list[Any]) -> None:
     """Makes the names that rewritten statements bind locals of the frame."""
     names = writes(statements) - frame.locals
+    names -= {*frame.globals_declared, *frame.nonlocals_declared}
     frame.locals.update(names)
     if frame is ev.frames[0]:
         ev.own_locals |= names
@@ -240,7 +241,11 @@ def native(
         if stop.result is not None and len(bound) == 1:
             value = ev.scalar(variable, stop.result, variable)
         ev.journal.set_item(frame.env, name, value)
-    if not (stop.harmless and outlining.keeps_state(ev, frame, statement)):
+    if (
+        outlining.used_globals(frame, [statement])
+        or not stop.harmless
+        or not outlining.keeps_state(ev, frame, statement)
+    ):
         resuming.resume_here(ev)
 
 
@@ -418,4 +423,3 @@ def _only_raises(arm: Any) -> bool:
     if len(arm) != 1 or not isinstance(arm[0], cst.SimpleStatementLine):
         return False
     return len(arm[0].body) == 1 and isinstance(arm[0].body[0], cst.Raise)
-
