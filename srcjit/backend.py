@@ -1,6 +1,6 @@
 """srcjit's back end as a backend of `torch.compile`.
 
-    >>> import torch, srcjit.backend
+    >>> import torch
     >>> f = torch.compile(
     ...     lambda x: torch.sin(x) * 2, backend="srcjit"
     ... )  # doctest: +SKIP
@@ -9,7 +9,8 @@ Dynamo captures, srcjit compiles each captured graph as one segment. So each hal
 be measured against the other's rival: this back end under Dynamo's front end, and any other
 back end under `srcjit.jit(backend=...)`.
 
-The entry point `torch_dynamo_backends` in `setup.cfg` makes PyTorch find it without an import.
+The entry point `torch_dynamo_backends` in `setup.cfg` makes PyTorch find it without an import;
+where srcjit is not installed, `import srcjit.backend` registers it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo import register_backend
+from torch._dynamo import list_backends, register_backend
 from torch._subclasses import FakeTensor, FakeTensorMode
 
 from srcjit import cache
@@ -30,7 +31,6 @@ from srcjit.origin import Origin
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 
 
-@register_backend(name="srcjit")
 def srcjit_backend(
     graph_module: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -101,3 +101,7 @@ def _origins(graph_module: fx.GraphModule) -> dict[str, Origin]:
                 last["file"], line, end_line=line, function=last["function"]
             )
     return origins
+
+
+if "srcjit" not in list_backends(exclude_tags=()):
+    register_backend(srcjit_backend, name="srcjit")

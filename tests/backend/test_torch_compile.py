@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,3 +70,31 @@ def test_mutation_and_options() -> None:
     x = torch.ones(3)
     torch.testing.assert_close(f(x), torch.full((3,), 3.0))
     torch.testing.assert_close(x, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize(
+    ("imports", "installed"),
+    [
+        ("torch", True),
+        ("torch, srcjit", True),
+        ("torch, srcjit.backend", True),
+        ("torch, srcjit.backend", False),
+    ],
+)
+def test_found_by_name(imports: str, installed: bool, tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    (tmp_path / "srcjit").symlink_to(root / "srcjit")
+    (tmp_path / "passes").symlink_to(root / "passes")
+    if installed:
+        info = tmp_path / "srcjit-0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: srcjit\nVersion: 0\n")
+        (info / "entry_points.txt").write_text(
+            "[torch_dynamo_backends]\nsrcjit = srcjit.backend:srcjit_backend\n"
+        )
+    program = f"import {imports}\ntorch.compile(torch.sin, backend='srcjit')(torch.ones(2))"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=True,
+    )
