@@ -23,6 +23,7 @@ from . import function_attributes
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
+from .modules import MODULE_TABLES, refuse_written
 from .names import library_value
 from .registry import evaluates
 from .sources import Attribute, Bound, Global, Item
@@ -344,9 +345,6 @@ def _frozen_object(base: Known, name: str) -> Value:
     raise Break("SJ020", f"attribute `{name}` of a `{type(obj).__name__}`")
 
 
-_DATA_TABLES = ("_parameters", "_buffers", "_modules")
-
-
 def has_hooked_lookup(cls: type) -> bool:
     hooks = (None, torch.nn.Module.__getattr__)
     return has_own_lookup(cls) or getattr(cls, "__getattr__", None) not in hooks
@@ -376,6 +374,8 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
         return _descriptor(ev, base, static, name)
     own = _own_attributes(obj)
     if name in own:
+        if name in MODULE_TABLES and isinstance(obj, torch.nn.Module):
+            refuse_written(ev, obj, name)
         return ev.wrap(own[name], Attribute(source, name))
     if static is not MISSING:
         if name not in ("__class__", "__dict__") and not name.startswith("__"):
@@ -403,7 +403,7 @@ def no_attribute(cls: type, name: str) -> Break:
 def _module_entry(ev: Evaluator, base: Known, name: str) -> Value:
     """What `nn.Module.__getattr__` finds: a parameter, buffer or submodule."""
     assert base.source is not None
-    for table in _DATA_TABLES:
+    for table in MODULE_TABLES:
         entries = base.obj.__dict__.get(table)
         if entries is not None and name in entries:
             return ev.wrap(entries[name], Item(Attribute(base.source, table), name))

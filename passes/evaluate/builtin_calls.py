@@ -12,7 +12,7 @@ import torch
 
 from . import attribute_stores, attributes
 from .breaks import Break, unknown_operand
-from .frozen import is_frozen
+from .frozen import is_frozen, is_member
 from .instances import make_instance
 from .registry import evaluates
 from .sources import TypeOf
@@ -78,10 +78,7 @@ _RESULTS: dict[Any, type] = {
 
 def is_harmless(obj: Any) -> bool:
     """Whether a native call of `obj` changes nothing that evaluation tracks."""
-    try:
-        return obj in _HARMLESS
-    except TypeError:
-        return False
+    return is_member(obj, _HARMLESS)
 
 
 def is_harmless_method(obj: Any, name: str) -> bool:
@@ -93,10 +90,7 @@ def is_harmless_method(obj: Any, name: str) -> bool:
 
 def result_type(obj: Any) -> type | None:
     """The type of the number that a native call returns, if it is certain."""
-    try:
-        return _RESULTS.get(obj)
-    except TypeError:
-        return None
+    return _RESULTS[obj] if is_member(obj, _RESULTS) else None
 
 
 # ── types and attributes ────────────────────────────────────────────────────────────

@@ -179,7 +179,7 @@ def _known(
         return context
     if isinstance(obj, FunctionType):
         return _python_function(ev, function, args, kwargs)
-    if tensors.is_operation(obj) or obj in _pure_functions():
+    if tensors.is_operation(obj) or tensors.is_pure(obj):
         ev.use(function)
         return tensors.call_function(ev, obj, args, kwargs)
     if isinstance(obj, MethodType):
@@ -212,10 +212,6 @@ def _known(
         if isinstance(method, MethodValue):
             return resolve(ev, method, args, kwargs)
     raise Break("SJ010", f"`{_name(obj)}` has no source")
-
-
-def _pure_functions() -> frozenset[Any]:
-    return tensors._PURE
 
 
 def _name(obj: Any) -> str:

@@ -57,7 +57,9 @@ def is_plain_member(value: Value) -> bool:
     )
 
 
-def text(ev: Evaluator, value: Value, function: Any, spec: str | None = None) -> str | None:
+def text(
+    ev: Evaluator, value: Value, function: Any, spec: str | None = None
+) -> str | None:
     """`str`, `repr` or `format` of a member; None for other values."""
     if not isinstance(value, Known) or not isinstance(value.obj, enum.Enum):
         return None

@@ -375,7 +375,9 @@ class Evaluator:
             self.journal.set_attr(value, "items", items + value.appended)
         if any(isinstance(item, LazyValue) for item in value.items):
             # NOTE: journaled, so that after a rollback the items are guarded again.
-            self.journal.replace_list(value.items, [self.look(item) for item in value.items])
+            self.journal.replace_list(
+                value.items, [self.look(item) for item in value.items]
+            )
         return value.items
 
     def dict_items(self, value: DictValue) -> dict[Any, Value]:

@@ -7,9 +7,21 @@ a guard: a program that assigns to `torch.sin` after the first call is not notic
 from __future__ import annotations
 
 import sys
+from collections.abc import Container
 from functools import cache
 
 _LIBRARIES = frozenset({"torch", "numpy", "srcjit", "triton", "einops", "libcst"})
+
+
+def is_member(obj: object, table: Container[object]) -> bool:
+    """Whether one of the library's own callables is in `table`; a user's object never is.
+
+    The hash and equality of a user's object are the user's code, which must not run here.
+    """
+    try:
+        return is_frozen(type(obj).__module__) and obj in table
+    except TypeError:
+        return False  # a library's object without a hash
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -129,26 +130,21 @@ class GuardRecorder:
         self.add(f"type({source.guard}) is {self._type_name(cls)}")
 
     def _type_name(self, cls: type) -> str:
-        if (
-            cls.__module__ == "builtins"
-            and getattr(__builtins__, cls.__name__, None) is cls
-        ):
-            return str(cls.__name__)
-        if cls in (
-            int,
-            float,
-            bool,
-            str,
-            list,
-            tuple,
-            dict,
-            set,
-            bytes,
-            complex,
-            range,
-        ):
+        if vars(builtins).get(cls.__name__) is cls:
             return cls.__name__
         return self.bind(cls, cls.__name__)
+
+    def keys_of(self, source: Source, obj: Any) -> None:
+        """Requires the dict or set at `source` to hold the keys of `obj`, in their order."""
+        text = source.guard
+        if not obj:
+            self.add(f"not {text}")
+            return
+        keys = tuple(obj)
+        self.add(f"tuple({text}) == {self.bind(keys, f'{source.hint}_keys')}")
+        if not all(type(key) is str for key in keys):
+            # NOTE: 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+            self.add(f"repr(tuple({text})) == {repr(keys)!r}")
 
     def value_of(self, source: Source, obj: Any) -> None:
         """Requires the object at `source` to equal the constant `obj`, type included."""
@@ -172,10 +168,13 @@ class GuardRecorder:
                 f"type({text}) is {self._type_name(kind)} and repr({text}) == {repr(obj)!r}"
             )
         elif kind is complex:
-            self.add(f"type({text}) is complex and repr({text}) == {obj!r}")
+            self.add(f"type({text}) is complex and repr({text}) == {repr(obj)!r}")
         elif isinstance(obj, (torch.dtype, torch.layout, torch.memory_format)):
             self.add(f"{text} is {self.bind(obj, str(obj).split('.')[-1])}")
-        elif isinstance(obj, (torch.device, torch.Size, range)):
+        elif kind is range:
+            # Ranges of the same numbers are equal, whatever their stop is.
+            self.add(f"type({text}) is range and repr({text}) == {repr(obj)!r}")
+        elif isinstance(obj, (torch.device, torch.Size)):
             name = self.bind(obj, kind.__name__.lower())
             self.add(f"type({text}) is {self._type_name(kind)} and {text} == {name}")
         else:

@@ -15,6 +15,7 @@ import torch
 
 from .breaks import Break
 from .lazy import at_hand, lazy_iterator
+from .modules import refuse_written
 from .registry import evaluates
 from .sources import Attribute, Item, Source
 from .truth import truth
@@ -119,6 +120,7 @@ def _members(
     pending: list[Callable[[], None]] = []
     for owner in owners:
         pending += [*owner.guards, _structure(ev, owner.obj, owner.source, table)]
+        refuse_written(ev, owner.obj, table)
         for name, member in getattr(owner.obj, table).items():
             where = Item(Attribute(owner.source, table), name)
             pending.append(_presence(ev, member, where))

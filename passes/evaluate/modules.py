@@ -6,11 +6,25 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from .breaks import Break
 from .sources import Attribute, Item
 from .values import Known, Value, constant
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
+
+
+MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+"""Where a module keeps what its `__setattr__` does not put into its `__dict__`."""
+
+
+def refuse_written(ev: Evaluator, module: torch.nn.Module, table: str) -> None:
+    """Breaks where a table of a module is read that a store has yet to change.
+
+    NOTE: `self.steps = self.steps + 1` of a buffer is kept as a store to the attribute.
+    """
+    if any((id(module), name) in ev.overlay for name in getattr(module, table)):
+        raise Break("SJ020", f"`{table}` of a module is read after a store to it")
 
 
 def module_children(ev: Evaluator, value: Known) -> list[Value] | None:

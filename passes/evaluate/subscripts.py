@@ -10,7 +10,7 @@ import torch
 
 from . import enums
 from .breaks import Break, unknown_operand
-from .modules import module_keys
+from .modules import MODULE_TABLES, module_keys
 from .names import save_old
 from .sources import Attribute, Item
 from .values import (
@@ -249,6 +249,9 @@ def effect_if_outside(
     ev.journal.changes += 1
     if base.source is None and base.name is None:
         return
+    if isinstance(base.source, Attribute) and base.source.name in MODULE_TABLES:
+        # Attributes of the module would have to show it.
+        raise Break("SJ021", f"an entry of `{base.source.name}` of a module changes")
     if base.source is not None:
         kind = base.cls if isinstance(base, (DictValue, SetValue)) else list
         ev.guards.mutated(base.source.guard, kind)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .breaks import Break
+from .frozen import is_member
 from .values import (
     DictValue,
     Known,
@@ -47,6 +48,12 @@ _PURE = frozenset(
         "is_autocast_enabled finfo iinfo"
     ).split()
 )
+
+
+def is_pure(obj: Any) -> bool:
+    """Whether a callable only looks at the metadata of tensors, or at PyTorch's state."""
+    return is_member(obj, _PURE)
+
 
 _READS_DATA = {
     "tolist": None,
@@ -98,11 +105,8 @@ def is_operation(obj: Any) -> bool:
     """Whether a callable is a tensor operation that is recorded as one node."""
     if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
-    try:
-        if obj in _operations():
-            return True
-    except TypeError:
-        return False
+    if is_member(obj, _operations()):
+        return True
     if isinstance(obj, BuiltinFunctionType) and obj not in _NATIVE_FUNCTIONS:
         holder = obj.__qualname__.rpartition(".")[0]
         return holder == "_VariableFunctionsClass" or obj.__self__ is torch._C._nn

@@ -128,7 +128,8 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
         return _wrap_dict(ev, obj, source)
     if kind in (set, frozenset) and all(is_constant(item) for item in obj):
         ev.guards.type_of(source, obj)
-        ev.guards.add(f"{source.guard} == {ev.guards.bind(kind(obj), source.hint)}")
+        # Equal sets may differ in the order in which they are gone over.
+        ev.guards.keys_of(source, obj)
         return SetValue(dict.fromkeys(obj), kind, source=source, plain=False)
     return Known(obj, source)
 
@@ -157,8 +158,7 @@ def _wrap_dict(ev: Evaluator, obj: dict[Any, Any], source: Source) -> Value:
     ev.guards.type_of(source, obj)
     if len(obj) > _LARGE_CONTAINER or not all(is_constant(key) for key in obj):
         return Known(obj, source)
-    keys = ev.guards.bind(tuple(obj), f"{source.hint}_keys") if obj else "()"
-    ev.guards.add(f"tuple({source.guard}) == {keys}" if obj else f"not {source.guard}")
+    ev.guards.keys_of(source, obj)
     value = DictValue({}, source, cls=type(obj))
     for key, item in obj.items():
         value.items[key] = ev.lazy(item, Item(source, key))
