@@ -1,0 +1,139 @@
+"""Values that look equal, names that hide others, and objects that answer for themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import srcjit
+from tests.harness import no_faults, run
+
+Case = tuple[Callable[..., Any], list[tuple[Any, ...]]]
+CASES: dict[str, Callable[[], Case]] = {}
+
+
+def case(make: Callable[[], Case]) -> Callable[[], Case]:
+    """Registers a function and the arguments of its successive calls."""
+    CASES[make.__name__] = make
+    return make
+
+
+def x() -> torch.Tensor:
+    return torch.arange(4)
+
+
+@case
+def equal_keys_of_other_types() -> Case:
+    def f(t, table):
+        for key in table:
+            t = t + key
+        return t
+
+    return f, [(x(), keys) for keys in ({1: 0}, {1.0: 0}, {True: 0}, {1: 0})]
+
+
+@case
+def equal_sets_of_other_types() -> Case:
+    def f(t, names):
+        for name in names:
+            t = t + name
+        return t
+
+    return f, [(x(), names) for names in ({1}, {1.0}, {True}, set())]
+
+
+@case
+def equal_ranges() -> Case:
+    def f(t, r):
+        return t + r.stop
+
+    return f, [(x(), range(0, 3, 2)), (x(), range(0, 4, 2))]
+
+
+@case
+def complex_numbers() -> Case:
+    def f(t, c):
+        return t * c
+
+    numbers = [1 + 2j, 1 + 2j, 2j, complex(0.0, -0.0)]
+    return f, [(x(), number) for number in numbers]
+
+
+@case
+def object_that_equals_everything() -> Case:
+    class Same:
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __call__(self, t: torch.Tensor) -> torch.Tensor:
+            return t * 2
+
+    def f(t, o):
+        return o(t)
+
+    return f, [(x(), Same())]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_call_is_like_eager(name: str) -> None:
+    function, calls = CASES[name]()
+    jitted = srcjit.jit(function, options={"stage": "specialize"})
+    with no_faults():
+        for args in calls:
+            expected = run(function, (function, args, {}))
+            actual = run(jitted, (function, args, {}))
+            assert actual.failure == expected.failure
+            assert actual.layout == expected.layout
+            for got, wanted in zip(actual.tensors, expected.tensors, strict=True):
+                assert torch.equal(got, wanted)
+
+
+def test_default_moves_to_another_parameter() -> None:
+    def helper(t, a, b=2):
+        return t * a + b
+
+    def f(t):
+        return helper(t, 3)
+
+    jitted = srcjit.jit(f, options={"stage": "specialize"})
+    with no_faults():
+        for defaults in ((2,), (2, 7), (2,)):
+            helper.__defaults__ = defaults
+            assert torch.equal(jitted(x()), f(x()))
+
+
+class Buffered(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("steps", torch.zeros(4))
+
+    def forward(self, how: str, t: torch.Tensor) -> Any:
+        if how == "dict":
+            self._buffers["steps"] = t * 3
+            seen = self.steps + 1
+            self._buffers.update(steps=t * 4)
+            return seen, self.steps
+        self.steps = self.steps + t
+        if how == "table":
+            return self._buffers["steps"] * 2
+        if how == "names":
+            return [(name, buffer * 2) for name, buffer in self.named_buffers()]
+        return [buffer * 2 for buffer in self.buffers()]
+
+
+@pytest.mark.parametrize("how", ["table", "names", "list", "dict"])
+def test_stores_to_buffers_are_seen_by_every_path(how: str) -> None:
+    plain, other = Buffered(), Buffered()
+    jitted = srcjit.jit(other, options={"stage": "specialize"})
+    with no_faults():
+        for _ in range(2):
+            expected = run(plain, (plain, (how, x()), {}))
+            actual = run(jitted, (other, (how, x()), {}))
+            assert actual.failure == expected.failure
+            assert actual.structure == expected.structure
+            for got, wanted in zip(actual.tensors, expected.tensors, strict=True):
+                assert torch.equal(got, wanted)
+            assert torch.equal(other.steps, plain.steps)
