@@ -125,6 +125,11 @@ class Names:
         """Names that are certainly bound at the end."""
         return self._state.bound
 
+    @property
+    def certain(self) -> set[str]:
+        """Names that are certainly written or deleted at the end."""
+        return self._state.written
+
     # ── Events ──────────────────────────────────────────────────────────────────────
 
     def _is_hidden(self, name: str) -> bool:

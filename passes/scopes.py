@@ -24,6 +24,7 @@ Y = [x * K for x in xs]
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import libcst as cst
 
@@ -51,6 +52,38 @@ def live_in(statements: Piece) -> set[str]:
     """Returns the names that may be read before they are certainly written (or deleted)."""
     walk = Walk.over(statements)
     return walk.exposed - walk.declared_global
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What one statement does with names, for the liveness of the statements before it."""
+
+    exposed: set[str]
+    captured: set[str]
+    written: set[str]
+    ends: bool
+
+    @classmethod
+    def of(cls, statement: cst.CSTNode) -> Uses:
+        """Looks at one statement; `live_before` puts those of several together."""
+        walk = Walk.over(statement)
+        hidden = walk.declared_global
+        return cls(
+            walk.exposed - hidden, walk.captured - hidden, walk.certain, walk.reachable
+        )
+
+
+def live_before(uses: Sequence[Uses]) -> set[str]:
+    """Returns the names that statements may read before they write them, or may capture.
+
+    It is `live_in(statements) | captured(statements)` for statements that were looked at once.
+    """
+    live: set[str] = set()
+    captured_names: set[str] = set()
+    for use in reversed(uses):
+        live = use.exposed | (live - use.written) if use.ends else set(use.exposed)
+        captured_names |= use.captured
+    return live | captured_names
 
 
 def definitely_bound(statements: Piece, before: Iterable[str] = ()) -> set[str]:

@@ -15,6 +15,7 @@ import libcst as cst
 from srcjit.origin import Origins
 from srcjit.source import FunctionSource
 
+from ..scopes import Uses, live_before
 from .sources import Source
 from .values import IteratorValue, Value
 
@@ -33,6 +34,22 @@ class Block:
     iterator: IteratorValue | None = None
     index: int = 0
     rounds: int = 0
+    _uses: list[Uses] | None = None
+    _loop_uses: Uses | None = None
+
+    def live_names(self) -> set[str]:
+        """Names that the rest of the block, and the loop that it belongs to, may read.
+
+        NOTE: each statement is looked at once, or n breaks would cost n² walks over the text.
+        """
+        if self._uses is None:
+            self._uses = [Uses.of(statement) for statement in self.statements]
+        found = live_before(self._uses[self.index :])
+        if self.node is not None:
+            if self._loop_uses is None:
+                self._loop_uses = Uses.of(self.node)
+            found |= live_before([self._loop_uses])
+        return found
 
 
 @dataclass(eq=False)

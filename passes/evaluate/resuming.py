@@ -69,13 +69,7 @@ def rest_of(ev: Evaluator, frame: Frame) -> tuple[list[Any], dict[str, Value]]:
 
 def live_names(frame: Frame) -> set[str]:
     """Names that the rest of a frame may read (more than it does, never less)."""
-    found: set[str] = set()
-    for block in frame.blocks:
-        left = list(block.statements[block.index :])
-        found |= live_in(left) | captured(left)
-        if block.node is not None:
-            found |= live_in([block.node]) | captured([block.node])
-    return found
+    return set().union(*(block.live_names() for block in frame.blocks))
 
 
 def live_values(ev: Evaluator, extra: Iterable[Any] = ()) -> list[Value]:
