@@ -7,6 +7,7 @@
 
 becomes one function and what the host must know to launch it:
 
+    >>> import sympy, torch
     >>> from srcjit.passes.loops import *
     >>> def tensor(name, *size):
     ...     ones = tuple(sympy.Integer(1) for _ in size)

@@ -8,6 +8,7 @@ program covers is flattened to a single symbol. The 2-D copy with a row vector
 
 becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it would be flat:
 
+    >>> import sympy, torch
     >>> from srcjit.passes.loops import *
     >>> i, j = (
     ...     Axis(symbol("i"), sympy.Integer(64)),

@@ -10,6 +10,7 @@ the parts. The sum of squares of a million numbers
 
 becomes
 
+    >>> import sympy, torch
     >>> from srcjit.passes.loops import *
     >>> def tensor(name, *size):
     ...     ones = tuple(sympy.Integer(1) for _ in size)

@@ -3,6 +3,7 @@
 Every row of `PRIMITIVES` has one form here, chosen for what eager PyTorch computes on a GPU:
 correctly rounded division and square root, libdevice for functions, NaN that propagates.
 
+    >>> import sympy, torch
     >>> from srcjit.passes.loops import *
     >>> half = Const(0.5, torch.float32)
     >>> print(primitive_text("mul", torch.float32, [("x + 1.0", SUM), ("0.5", ATOM)]))
