@@ -71,7 +71,7 @@ select_backward slice_backward diagonal_backward unfold_backward
 """.split()
 
 ARITHMETIC = """
-lerp.Tensor rsub.Scalar rsub.Tensor logsumexp linalg_vector_norm
+rsub.Scalar rsub.Tensor logsumexp linalg_vector_norm
 stack tril triu unbind.int split.Tensor
 nan_to_num count_nonzero xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other
 std.correction std_mean.correction frac sinc aminmax _unsafe_index.Tensor repeat
@@ -156,46 +156,6 @@ _NONE, _MEAN = 0, 1
 """Numbers of `reduction=` in ATen."""
 
 
-@_rule(aten.addcmul.default)
-def _addcmul(
-    x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1
-) -> Any:
-    if not _one_dtype(x, a, b):
-        return NotImplemented
-    work, low = _opmath(x.dtype), x.dtype
-    a, b = a.to(work), b.to(work)
-    product = a * b if value == 1 else (a * value) * b
-    return (x.to(work) + product).to(low)
-
-
-@_rule(aten.addcdiv.default)
-def _addcdiv(
-    x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, value: Any = 1
-) -> Any:
-    if not _one_dtype(x, a, b):
-        return NotImplemented
-    work, low = _opmath(x.dtype), x.dtype
-    if not work.is_floating_point:
-        return NotImplemented
-    a, b = a.to(work), b.to(work)
-    quotient = a / b if value == 1 else (a * value) / b
-    return (x.to(work) + quotient).to(low)
-
-
-@_rule(aten.lerp.Scalar)
-def _lerp(start: torch.Tensor, end: torch.Tensor, weight: Any) -> Any:
-    """From the nearer end, as PyTorch's kernel does."""
-    if not isinstance(weight, (int, float)):
-        return NotImplemented
-    if not _one_dtype(start, end):
-        return NotImplemented
-    work, low = _opmath(start.dtype), start.dtype
-    a, b = start.to(work), end.to(work)
-    if abs(weight) < 0.5:
-        return (a + weight * (b - a)).to(low)
-    return (b - (b - a) * (1 - weight)).to(low)
-
-
 @_rule(aten.masked_fill.Scalar)
 def _masked_fill(x: torch.Tensor, mask: torch.Tensor, value: Any) -> Any:
     filling = aten.full.default([], value, dtype=x.dtype, device=x.device)
@@ -267,11 +227,6 @@ def _var(
 def _opmath(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which PyTorch's kernels compute on tensors of `dtype`."""
     return torch.float32 if dtype in LOW_PRECISION else dtype
-
-
-def _one_dtype(*tensors: torch.Tensor) -> bool:
-    """False where the dtype of the result follows from rules of promotion."""
-    return len({t.dtype for t in tensors}) == 1
 
 
 @functools.cache

@@ -151,7 +151,10 @@ def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
         factor = (
             rounded_number(alpha, b.fake.dtype) if rounded else number(alpha, v.dtype)
         )
-        return op(name, u, op("mul", v, factor))
+        if not v.dtype.is_floating_point:
+            return op(name, u, op("mul", v, factor))
+        # One rounding, as in eager's kernels.
+        return op("fma", v, op("neg", factor) if name == "sub" else factor, u)
 
     return apply(b, scaled, x, y, rounded=rounded)
 
@@ -313,15 +316,15 @@ def clamp_max(b: Builder, x: Definition, high: Any) -> Definition:
 
 
 def lerp(b: Builder, start: Any, end: Any, weight: Any) -> Definition:
-    """Interpolates from the nearer end (ATen/native/Lerp.h)."""
+    """Interpolates from the nearer end (ATen/native/Lerp.h), with fused products."""
 
     def form(s: Value, e: Value, w: Value) -> Value:
         one, difference = like(s, 1.0), op("sub", e, s)
         return op(
             "where",
             op("lt", op("abs", w), like(s, 0.5)),
-            op("add", s, op("mul", w, difference)),
-            op("sub", e, op("mul", difference, op("sub", one, w))),
+            op("fma", w, difference, s),
+            op("fma", op("neg", difference), op("sub", one, w), e),
         )
 
     return apply(b, form, start, end, weight, rounded=isinstance(weight, Definition))
@@ -330,7 +333,9 @@ def lerp(b: Builder, start: Any, end: Any, weight: Any) -> Definition:
 def addcmul(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition:
     def form(u: Value, v: Value, w: Value) -> Value:
         scaled = v if value == 1 else op("mul", number(value, v.dtype), v)
-        return op("add", u, op("mul", scaled, w))
+        if not v.dtype.is_floating_point:
+            return op("add", u, op("mul", scaled, w))
+        return op("fma", scaled, w, u)
 
     return apply(b, form, x, y, z)
 
@@ -340,8 +345,12 @@ def addcdiv(b: Builder, x: Any, y: Any, z: Any, *, value: Any = 1) -> Definition
         raise NoLoopForm("integer addcdiv")
 
     def form(u: Value, v: Value, w: Value) -> Value:
-        scaled = v if value == 1 else op("mul", number(value, v.dtype), v)
-        return op("add", u, op("div", scaled, w))
+        if value == 1:
+            return op("add", u, op("div", v, w))
+        factor = number(value, v.dtype)
+        if b.fake.device.type == "cuda":
+            return op("fma", factor, op("div", v, w), u)
+        return op("add", u, op("div", op("mul", factor, v), w))
 
     return apply(b, form, x, y, z)
 

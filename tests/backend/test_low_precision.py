@@ -1,4 +1,4 @@
-"""Halves bit by bit: a kernel rounds where eager's kernel for that dtype rounds."""
+"""Bit by bit: a kernel rounds where eager's kernel for that dtype rounds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import srcjit
 from tests.backend.test_lowerings import run
 
 aten = torch.ops.aten
@@ -71,6 +72,29 @@ def test_a_square_may_overflow(dtype: torch.dtype) -> None:
 def test_neighbours_are_those_of_the_element_type(dtype: torch.dtype) -> None:
     x = torch.linspace(-3, 3, 20, dtype=dtype)
     run(torch.nextafter, x, x.flip(0), loops=False, rtol=0, atol=0)
+
+
+FUSED: dict[str, Callable[..., Any]] = {
+    "lerp, near": lambda x, y, z: torch.lerp(x, y, 0.3),
+    "lerp, far": lambda x, y, z: torch.lerp(x, y, 0.7),
+    "lerp by a tensor": torch.lerp,
+    "addcmul": torch.addcmul,
+    "addcmul, value": lambda x, y, z: torch.addcmul(x, y, z, value=0.3),
+    "addcdiv": torch.addcdiv,
+    "addcdiv, value": lambda x, y, z: torch.addcdiv(x, y, z, value=0.3),
+    "add, alpha": lambda x, y, z: torch.add(x, y, alpha=0.3),
+    "sub, alpha": lambda x, y, z: torch.sub(x, y, alpha=0.3),
+}
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_products_that_eager_fuses_are_rounded_once(name: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    args = [torch.randn(COUNT, generator=generator) * scale for scale in (4, 2, 1)]
+    function = FUSED[name]
+    made = srcjit.jit(lambda x, y, z: function(x, y, z))
+    differ = (made(*args) != function(*args)).sum().item()
+    assert differ == 0
 
 
 BOUNDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
