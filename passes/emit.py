@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import linecache
+import shlex
 import tokenize
 from collections.abc import Sequence
 from pathlib import PurePath
@@ -76,7 +77,7 @@ def _header(specialized: Specialized, options: Options) -> str:
         f"# from {place}:{source.first_line} (sha256 {source.sha256[:8]}…)\n"
         f"# torch {version} · backend={backend} mode={options.mode or 'default'} "
         f"stage={options.stage}\n"
-        f"# reproduce: srcjit emit {place} --fn {source.qualname}"
+        f"# reproduce: srcjit emit {place} --fn {shlex.quote(source.qualname)}"
     )
 
 

@@ -237,7 +237,7 @@ def _record(task: dict[str, Any]) -> None:
     os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
 
     from srcjit import control
-    from srcjit.cli import Request, perform
+    from srcjit.cli import Request, look_up, perform, qualified_names
     from srcjit.explain import recording
 
     request, stage = Request(**task["request"]), task["stage"]
@@ -251,7 +251,12 @@ def _record(task: dict[str, Any]) -> None:
     options = {} if stage == EAGER else {"stage": stage}
     with forced(**options), recording() as records:
         try:
-            perform(request, lambda: bool(recorder.calls))
+            namespace = perform(request, lambda: bool(recorder.calls))
+            if request.fn is not None and request.args is None:
+                names = qualified_names(namespace, request)
+                found["calls"] = [c for c in recorder.calls if c["name"] in names]
+                if not found["calls"]:
+                    look_up(namespace, request)
         except UserError as error:
             found["error"] = str(error)
         except ScriptFailed as error:

@@ -162,10 +162,12 @@ def run_script(request: Request) -> list[Record]:
     from srcjit.explain import recording
 
     with recording() as records, contextlib.redirect_stdout(sys.stderr):
-        perform(request, lambda: bool(records))
+        namespace = perform(request, lambda: bool(records))
     found = records.records
     if request.fn is not None and request.args is None:
-        found = _only(found, request.fn)
+        found = _only(found, qualified_names(namespace, request))
+        if not found:
+            look_up(namespace, request)
     if not any(r.specializations or r.stopped for r in found):
         what = f"`{request.fn}`" if request.fn else "no jitted function"
         verb = "was not called" if request.fn else "was called"
@@ -175,8 +177,8 @@ def run_script(request: Request) -> list[Record]:
     return found
 
 
-def perform(request: Request, compiled: Callable[[], bool]) -> None:
-    """Runs the script, or imports it and calls its one function.
+def perform(request: Request, compiled: Callable[[], bool]) -> dict[str, Any]:
+    """Runs the script, or imports it and calls its one function; returns its names.
 
     Args:
         request: What to run.
@@ -187,8 +189,8 @@ def perform(request: Request, compiled: Callable[[], bool]) -> None:
         raise UserError("--args says how to call a function: name it with --fn")
     as_main = request.args is None
     with loaded(request.path, request.arguments, as_main=as_main) as namespace:
-        function = _look_up(namespace, request)
         if request.args is not None:
+            function = look_up(namespace, request)
             args, kwargs = evaluate_arguments(request.args, namespace)
             with user_code(request.path):
                 _jitted(function)(*args, **kwargs)
@@ -196,6 +198,7 @@ def perform(request: Request, compiled: Callable[[], bool]) -> None:
             with user_code(request.path):
                 function, args = namespace["make"]()
                 _jitted(function)(*args)
+        return namespace
 
 
 def _jitted(function: Any) -> Any:
@@ -210,10 +213,13 @@ def _jitted(function: Any) -> Any:
     return function if hasattr(function, "__srcjit__") else jit(function)
 
 
-def _look_up(namespace: dict[str, Any], request: Request) -> Any:
-    """Returns what `--fn` names."""
-    if request.fn is None:
-        return None
+def look_up(namespace: dict[str, Any], request: Request) -> Any:
+    """Returns what `--fn` names.
+
+    Raises:
+        UserError: One line that says why it names nothing that can be called.
+    """
+    assert request.fn is not None
     first, *rest = request.fn.split(".")
     if first not in namespace:
         raise UserError(f"{request.path}: defines no `{first}`")
@@ -254,14 +260,32 @@ def evaluate_arguments(
         raise UserError(f"--args {text!r}: {type(error).__name__}: {error}") from None
 
 
-def _only(records: Sequence[Record], name: str) -> list[Record]:
+def qualified_names(namespace: dict[str, Any], request: Request) -> set[str]:
+    """Returns the qualified names of the functions that `--fn` stands for.
+
+    It can be such a name, or what the script calls a jitted function or module.
+    """
+    from srcjit.control import dispatcher_of
+
+    assert request.fn is not None
+    names = {request.fn, f"{request.fn}.forward"}
+    with contextlib.suppress(UserError):
+        value = look_up(namespace, request)
+        for function in (value, getattr(value, "forward", None)):
+            dispatcher = dispatcher_of(getattr(function, "__func__", function))
+            if dispatcher is not None:
+                names.add(dispatcher.function.__qualname__)
+    return names
+
+
+def _only(records: Sequence[Record], names: set[str]) -> list[Record]:
     """Returns the records of one function and of what is left of it after its breaks."""
     from srcjit.explain import continuations
 
     wanted: set[int] = set()
     kept = []
     for record in records:
-        own = record.dispatcher.function.__qualname__ in (name, f"{name}.forward")
+        own = record.dispatcher.function.__qualname__ in names
         if own or id(record.dispatcher) in wanted:
             kept.append(record)
             wanted |= {id(child) for child in continuations(record.dispatcher)}

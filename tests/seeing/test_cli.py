@@ -112,6 +112,27 @@ def test_emit_module(script):
     assert "def forward(" in result.stdout
 
 
+def test_emit_what_the_script_calls_by_another_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("names.py").write_text(
+        "import torch, srcjit\n\n"
+        "double = srcjit.jit(lambda x: x * 2)\n"
+        "net = srcjit.jit(torch.nn.Sequential(torch.nn.ReLU()))\n"
+        "net(double(torch.ones(3)))\n"
+    )
+    for name in ("double", "<lambda>"):
+        assert "· <lambda>" in run("emit", "names.py", "--fn", name).stdout
+    for name in ("net", "Sequential", "Sequential.forward"):
+        result = run("emit", "names.py", "--fn", name)
+        assert "· Sequential.forward" in result.stdout and "mul" not in result.stdout
+    assert "# reproduce: srcjit emit " in run("emit", "names.py").stdout
+    assert "--fn '<lambda>'\n" in run("emit", "names.py").stdout
+    agrees = run("bisect", "names.py", "--fn", "net").stdout.splitlines()
+    assert agrees[0] == "eager       1 call of jitted functions"
+    assert "defines no `nobody`" in refused("bisect", "names.py", "--fn", "nobody")
+    assert "defines no `nobody`" in refused("emit", "names.py", "--fn", "nobody")
+
+
 @pytest.mark.parametrize("stage", ["source", "specialize", "lower", "fuse", "emit"])
 def test_emit_stage(script, stage):
     result = run("emit", script, "--fn", "wave", "--stage", stage)
