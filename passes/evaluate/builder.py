@@ -24,6 +24,7 @@ from srcjit.diagnostics import GraphBreak
 
 from ..program import Segment
 from .breaks import Break
+from .frozen import is_frozen
 from .values import (
     DictValue,
     Known,
@@ -156,6 +157,13 @@ class SegmentBuilder:
                     self.fake(value.start), self.fake(value.stop), self.fake(value.step)
                 )
             case Known():
+                cls = type(value.obj)
+                if not is_frozen(cls.__module__):
+                    # PyTorch would call methods of the user's now, and again when it runs.
+                    raise Break(
+                        "SJ010",
+                        f"a `{cls.__name__}` is an operand of a tensor operation",
+                    )
                 return value.obj
         raise Break("SJ020", "a tensor operation needs a value that is not known")
 
@@ -234,6 +242,8 @@ class SegmentBuilder:
             if isinstance(target, str)
             else getattr(target, "__name__", str(target))
         )
+        if (reason := eager_raises(name, args)) is not None:
+            raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
             with self.evaluator.fake_mode:
                 if kind == "call_method":
@@ -371,12 +381,47 @@ _NEVER_RAISES = frozenset(
     view reshape flatten unflatten squeeze unsqueeze transpose permute t expand expand_as
     cat stack chunk split narrow flip roll repeat sum mean amax amin zeros ones full empty
     zeros_like ones_like full_like empty_like rand randn rand_like randn_like arange
-    dropout layer_norm add_ sub_ mul_ div_ zero_ fill_ copy_ sin_ cos_ iadd isub imul
-    logical_and logical_or logical_not isnan isinf masked_fill tril triu erf softplus
+    dropout layer_norm zero_ fill_ copy_ logical_and
+    add_ sub_ mul_ div_ iadd isub imul itruediv sin_ cos_ mm matmul bmm linear addmm logical_or logical_not isnan isinf masked_fill tril triu erf softplus
     leaky_relu elu hardtanh pow
     """.split()
 )
 """Operations that cannot raise once fake tensors have run them; all others may."""
+
+
+_IN_PLACE = frozenset("add_ sub_ mul_ iadd isub imul".split())
+_IN_PLACE_FLOAT = frozenset(
+    "div_ itruediv sin_ cos_ tan_ tanh_ exp_ log_ sqrt_ rsqrt_ sigmoid_".split()
+)
+_PRODUCTS = frozenset(
+    "mm matmul bmm mv dot addmm addmv baddbmm linear bilinear conv1d conv2d conv3d".split()
+)
+
+
+def eager_raises(name: str, args: list[Any]) -> str | None:
+    """Why eager raises where fake tensors, which do not compare all dtypes, would not."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if not tensors:
+        return None
+    first = args[0]
+    if name in _PRODUCTS:
+        if len({t.dtype for t in tensors}) > 1 and not any(
+            torch.is_autocast_enabled(kind) for kind in {t.device.type for t in tensors}
+        ):
+            return "operands of a product have different dtypes"
+    elif name in _IN_PLACE or name in _IN_PLACE_FLOAT:
+        if not isinstance(first, torch.Tensor):
+            return None
+        result = first.dtype
+        if len(args) > 1 and not isinstance(args[1], torch.SymInt | torch.SymFloat):
+            result = torch.result_type(first, args[1])
+        if name in _IN_PLACE_FLOAT and not (
+            result.is_floating_point or result.is_complex
+        ):
+            result = torch.get_default_dtype()
+        if not torch.can_cast(result, first.dtype):
+            return f"{result} cannot be cast to {first.dtype}"
+    return None
 
 
 def may_raise(target: Any) -> bool:

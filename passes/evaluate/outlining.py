@@ -78,10 +78,10 @@ def emit_native(
     uncertain = sorted(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )
-    unbound = _unbind(ev, frame, statements, values)
+    unbound = _unbound_names(frame, statements, values)
     if needs_own_globals(ev, frame) or used_globals(frame, statements):
-        return _foreign(ev, frame, statements, values, bound, uncertain, note)
-    renamed = {name: name for name in unbound & bound}
+        return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
+    renamed = _unbind(ev, unbound, values)
     replaced: dict[str, cst.BaseExpression] = {}
     for name in sorted(values):
         text = residual.reify(values[name])
@@ -109,8 +109,8 @@ def emit_native(
             made = rename(made, changed, frame.origins)
         residual.emit_statement(made, origin, note)
         note = ""
-    for variable in renamed.values():
-        residual.overwritten(variable)
+    for name in bound:
+        residual.overwritten(renamed[name])
     for name in uncertain:
         residual.emit(_probe(renamed[name]))
         residual.maybe_unbound.add(renamed[name])
@@ -141,28 +141,38 @@ def _is_read_elsewhere(ev: Evaluator, frame: Frame, name: str, bound: set[str]) 
     return name in roots(ev, live)
 
 
-def _unbind(
-    ev: Evaluator, frame: Frame, statements: list[Any], values: dict[str, Value]
-) -> set[str]:
-    """Locals that are not bound here must not be bound in the residual program either."""
-    residual = ev.residual
+def _unbound_names(
+    frame: Frame, statements: list[Any], values: dict[str, Value]
+) -> list[str]:
+    """Locals that statements read or delete and that are not bound."""
     used = reads(statements).union(*(deleted(s) for s in statements))
-    unbound = (used & frame.locals) - set(values)
-    for name in sorted(unbound):
-        holders = [
-            v
-            for v in [*values.values(), *resuming.live_values(ev)]
-            if v.name == name and not isinstance(v, Scalar)
-        ]
+    return sorted((used & frame.locals) - set(values))
+
+
+def _unbind(
+    ev: Evaluator, names: list[str], values: dict[str, Value]
+) -> dict[str, str]:
+    """Makes variables that are not bound of names that are not; returns the variables.
+
+    It is the name itself, for the sake of the message, unless other values are reached by it.
+    """
+    residual = ev.residual
+    variables = {}
+    for name in names:
+        live = [*values.values(), *resuming.live_values(ev), *ev.effect_values]
+        holders = [v for v in live if v.name == name and not isinstance(v, Scalar)]
         if holders:
             other = residual.fresh(name)
             residual.emit(f"{other} = {name}")
             for holder in holders:
                 ev.journal.set_attr(holder, "name", other)
-        residual.emit(f"{name} = None")
-        residual.emit(f"del {name}")
-        residual.overwritten(name)
-    return unbound
+        needed = name in roots(ev, [*live, *ev.overlay.values()])
+        variable = residual.fresh(name) if needed else name
+        residual.emit(f"{variable} = None")
+        residual.emit(f"del {variable}")
+        residual.overwritten(variable)
+        variables[name] = variable
+    return variables
 
 
 def _load(ev: Evaluator, frame: Frame, name: str) -> Value:
@@ -204,6 +214,7 @@ def _foreign(
     values: dict[str, Value],
     bound: set[str],
     uncertain: list[str],
+    unbound: list[str],
     note: str,
 ) -> dict[str, str]:
     """Statements of an inlined function run as a function with that function's globals."""
@@ -218,6 +229,7 @@ def _foreign(
     body = [s.deep_clone() for s in statements]
     for new, old in zip(body, statements):
         frame.origins.inherit(new, old)
+    body = [cst.parse_statement(f"{n} = None; del {n}\n") for n in unbound] + body
     if declared:
         body.insert(0, cst.parse_statement(f"global {', '.join(sorted(declared))}\n"))
     body += [cst.parse_statement(_probe(n) + "\n") for n in uncertain]
