@@ -36,7 +36,7 @@ from .print_triton_expressions import LIBRARY
 from .products import ride_sums
 from .program import Segment, SegmentCode
 from .spelling import needed_imports
-from .targets import choose, print_kernels
+from .targets import choose, print_kernels, why_aten
 from .torch_text import torch_text
 
 log = logging.getLogger("srcjit.segments")
@@ -137,9 +137,8 @@ class _SegmentWriter:
             if self.target == "aten":
                 self.stage = "lower"
                 if options.target == "auto":
-                    _say_once(
-                        "no compiler for kernels was found: segments run as ATen calls"
-                    )
+                    why = why_aten(devices_of(functional))
+                    _say_once(f"segments run as ATen calls: {why}")
         self.definitions: list[str] = []
         self.imports: dict[str, None] = {}
         self.kernels = 0

@@ -43,6 +43,18 @@ def choose(target: str, devices: set[torch.device]) -> str:
     return "aten"
 
 
+def why_aten(devices: set[torch.device]) -> str:
+    """Says why `choose` found no kernel language for a segment."""
+    kinds = {d.type for d in devices}
+    if kinds <= {"cpu"}:
+        from srcjit.runtime import missing_compiler
+
+        return missing_compiler()
+    if "cuda" in kinds:
+        return "Triton is not installed, or has no driver"
+    return f"no kernels are made for {' and '.join(sorted(kinds))} tensors"
+
+
 def print_kernels(
     kernels: Sequence[Kernel],
     target: str,

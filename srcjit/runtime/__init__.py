@@ -14,6 +14,7 @@ _EXPORTS = {
     "empty": "srcjit.runtime.cpp",
     "empty_cpu": "srcjit.runtime.cpp",
     "NoCompiler": "srcjit.runtime.cpp",
+    "missing_compiler": "srcjit.runtime.cpp",
     "laid_out": "srcjit.runtime.layout",
     "launch": "srcjit.runtime.triton",
     "empty_cuda": "srcjit.runtime.triton",

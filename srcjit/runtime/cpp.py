@@ -27,9 +27,21 @@ from typing import Any
 import torch
 
 from srcjit.runtime import cpp_build
-from srcjit.runtime.cpp_build import CppFault, NoCompiler, compiler_available
+from srcjit.runtime.cpp_build import (
+    CppFault,
+    NoCompiler,
+    compiler_available,
+    missing_compiler,
+)
 
-__all__ = ["CppFault", "NoCompiler", "compiler_available", "cpp_kernels", "empty"]
+__all__ = [
+    "CppFault",
+    "NoCompiler",
+    "compiler_available",
+    "cpp_kernels",
+    "empty",
+    "missing_compiler",
+]
 
 _C_TYPES: dict[str, tuple[torch.dtype, int, int]] = {
     # C type: PyTorch's dtype, and DLPack's type code and bits.

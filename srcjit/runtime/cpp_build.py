@@ -85,9 +85,18 @@ def _find_command() -> tuple[str, ...] | None:
     return None
 
 
+def missing_compiler() -> str:
+    """Returns why no C++ compiler (`$CXX`, g++, clang++, c++ or cc) can be used, or ""."""
+    try:
+        toolchain()
+    except NoCompiler as error:
+        return str(error)
+    return ""
+
+
 def compiler_available() -> bool:
-    """Returns whether there is a C++ compiler (`$CXX`, g++, clang++, c++ or cc)."""
-    return _find_command() is not None
+    """Returns whether there is a C++ compiler that builds libraries."""
+    return not missing_compiler()
 
 
 @functools.cache
@@ -104,7 +113,7 @@ def toolchain() -> Toolchain:
     """Finds the compiler and the flags that it understands.
 
     Raises:
-        NoCompiler: If there is none.
+        NoCompiler: If there is none, or it does not work.
     """
     command = _find_command()
     if command is None:
@@ -115,11 +124,15 @@ def toolchain() -> Toolchain:
         raise NoCompiler(
             f"{what}; install g++ or clang++ to run compiled kernels on the CPU"
         )
-    return _toolchain(command)
+    found = _toolchain(command)
+    if isinstance(found, str):
+        raise NoCompiler(found)
+    return found
 
 
 @functools.cache
-def _toolchain(command: tuple[str, ...]) -> Toolchain:
+def _toolchain(command: tuple[str, ...]) -> Toolchain | str:
+    """Returns the compiler, or why it cannot be used; each is asked once."""
     try:
         asked = subprocess.run(
             [*command, "--version"],
@@ -129,11 +142,13 @@ def _toolchain(command: tuple[str, ...]) -> Toolchain:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise NoCompiler(
-            f"the C++ compiler {command[0]} does not run: {error}"
-        ) from error
+        return f"the C++ compiler {command[0]} does not run: {error}"
     version = asked.stdout.strip().partition("\n")[0]
-    return Toolchain(command, version, _known_flags(command, version))
+    flags, log = _known_flags(command, version)
+    if log:
+        line = log.strip().partition("\n")[0]
+        return f"the C++ compiler {command[0]} builds no shared library: {line}"
+    return Toolchain(command, version, flags)
 
 
 def _candidates() -> list[tuple[str, ...]]:
@@ -150,15 +165,19 @@ def _candidates() -> list[tuple[str, ...]]:
     ]
 
 
-def _known_flags(command: tuple[str, ...], version: str) -> tuple[str, ...]:
-    """The first of `_candidates` that works; a machine's answer is remembered in a file."""
+def _known_flags(command: tuple[str, ...], version: str) -> tuple[tuple[str, ...], str]:
+    """The first of `_candidates` that works, or the log of the last, which does not.
+
+    A machine's answer is remembered in a file.
+    """
+    log: str | None = None
     candidates = _candidates()
     words = json.dumps([command, version, cpu_features(), candidates])
     note = cache.directory("cpp") / f"flags-{cache.content_name(words)}.json"
     with contextlib.suppress(ValueError):
         known = tuple(json.loads(cache.read(note) or b"[]"))
         if known in candidates:
-            return known
+            return known, ""
     for flags in candidates:
         with tempfile.TemporaryDirectory(prefix="srcjit-") as place:
             target = Path(place, "probe.so")
@@ -167,8 +186,8 @@ def _known_flags(command: tuple[str, ...], version: str) -> tuple[str, ...]:
             )
             if log is None:
                 cache.write(note, json.dumps(flags))
-                return flags
-    raise NoCompiler(f"the C++ compiler {command[0]} builds no shared library: {log}")
+                return flags, ""
+    return (), log or "no log"
 
 
 def _run_compiler(command: list[str], source: str) -> str | None:

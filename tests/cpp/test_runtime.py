@@ -163,6 +163,26 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
         cpp_kernels(TWICE)
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("exit 1", "does not run"),
+        ('test "$1" = --version || { echo no ld >&2; exit 1; }', "library: no ld"),
+    ],
+)
+def test_broken_compiler(
+    text: str, what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text(f"#!/bin/sh\n{text}\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CXX", str(broken))
+    assert not cpp.compiler_available()
+    assert what in cpp.missing_compiler()
+    with pytest.raises(NoCompiler, match=what):
+        cpp_kernels(TWICE)
+
+
 def test_a_compiler_without_openmp(
     own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
