@@ -226,7 +226,7 @@ def assemble(
         if wait is not None:
             wait(value)
     logger("code").info("%s", text)
-    logger("guards").info("%s", guard.function)
+    logger("guards").info("%s", guard.text)
     return Specialization(
         specialized,
         loaded.guard,
