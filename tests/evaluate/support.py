@@ -55,6 +55,12 @@ class Programs:
     def __iter__(self) -> Iterator[Program]:
         return iter(self._found)
 
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __contains__(self, program: object) -> bool:
+        return program in self._found
+
 
 def name_of(program: Program) -> str:
     """The id of a parametrized test."""
