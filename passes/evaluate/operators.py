@@ -89,6 +89,8 @@ def apply(
     left, right = unboxed(ev, left), unboxed(ev, right)
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         raise unknown_operand(f"`{name}` needs")
+    if user_operators.is_user_object(left) and isinstance(right, TensorValue):
+        return user_operators.binary(ev, name, left, right)
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return ev.builder.call("call_function", function, [left, right], {}, name)
     if isinstance(left, Scalar) or isinstance(right, Scalar):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -77,15 +79,55 @@ def object_that_equals_everything() -> Case:
     return f, [(x(), Same())]
 
 
+@case
+def dict_that_takes_up_keys() -> Case:
+    def f(t, table):
+        seen = [(key, value * t) for key, value in table.items()]
+        table["new"] = t
+        return seen, list(table), table
+
+    tables = [{"a": 1, "b": 2}, {"b": 2}, collections.defaultdict(int, {"b": 1})]
+    return f, [(x(), table) for table in tables]
+
+
+@case
+def operators_of_a_user() -> Case:
+    class Counter:
+        def __init__(self) -> None:
+            self.calls = 0
+
+        def __add__(self, other: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return other + self.calls
+
+        def __radd__(self, other: torch.Tensor) -> torch.Tensor:
+            self.calls += 10
+            return other - self.calls
+
+        def __index__(self) -> int:
+            self.calls += 100
+            return 1
+
+        def __call__(self) -> int:
+            return 3
+
+    def f(t, o):
+        return o + t, t + o, t[o], torch.full((2,), int(o)), o.calls, o()
+
+    return f, [(x(), Counter())] * 2
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_call_is_like_eager(name: str) -> None:
     function, calls = CASES[name]()
     jitted = srcjit.jit(function, options={"stage": "specialize"})
     with no_faults():
         for args in calls:
-            expected = run(function, (function, args, {}))
+            copied = copy.deepcopy(args)
+            expected = run(function, (function, copied, {}))
             actual = run(jitted, (function, args, {}))
             assert actual.failure == expected.failure
+            assert actual.structure == expected.structure
             assert actual.layout == expected.layout
             for got, wanted in zip(actual.tensors, expected.tensors, strict=True):
                 assert torch.equal(got, wanted)
