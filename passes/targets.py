@@ -51,7 +51,7 @@ def why_aten(devices: set[torch.device]) -> str:
 
         return missing_compiler()
     if "cuda" in kinds:
-        return "Triton is not installed, or has no driver"
+        return "Triton is not installed"
     return f"no kernels are made for {' and '.join(sorted(kinds))} tensors"
 
 
