@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,18 @@ class TensorGuard:
     requires_grad: bool
     reason: str = ""
     is_inference: bool = False
+
+
+_GUARD_NAMES = frozenset(dir(builtins)) | {"torch", "user_globals", "cells"}
+
+
+def guard_parameter(name: str) -> str:
+    """Returns what a guard calls the parameter `name`: not what it calls something else.
+
+    >>> guard_parameter("x"), guard_parameter("type")
+    ('x', 'argument_type')
+    """
+    return f"argument_{name}" if name in _GUARD_NAMES else name
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class ResidualBuilder(Reifier):
             ev.segments.append(segment)
             if builder.mutates:
                 _require_distinct(ev, builder.inputs)
-            name = f"segment_{len(ev.segments)}"
+            name = ev.next_segment()
         else:
             name = builder.name
         for value in builder.touched:

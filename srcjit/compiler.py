@@ -33,6 +33,7 @@ from srcjit.passes.program import (
     Segment,
     SegmentCode,
     Specialized,
+    guard_parameter,
 )
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource
@@ -190,7 +191,8 @@ def assemble(
         from srcjit import dispatch
 
         make_stub = dispatch.make_stub
-    parameters = Signature.of(function).as_written(specialized.source.class_name)
+    written = Signature.of(function).as_written(specialized.source.class_name)
+    parameters = tuple(map(guard_parameter, written))
     guard = emit_guard(specialized.guards, parameters, GUARD, state)
     text = emit_module(specialized, codes, guard, options)
     path = cache.store_text("modules", specialized.name, text)
@@ -278,6 +280,7 @@ def _with_marks(hints: Hints, arguments: Mapping[str, Any]) -> Hints:
         if not isinstance(value, torch.Tensor):
             continue  # asking it for an attribute may run code of the user's
         if marked := getattr(value, "_srcjit_dynamic_dims", None):
+            name = guard_parameter(name)
             sizes[name] = sizes.get(name, frozenset()) | frozenset(marked)
     return replace(hints, sizes=sizes)
 

@@ -45,7 +45,7 @@ from srcjit.logs import logger
 from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
-from srcjit.passes.program import Continuation, Hints
+from srcjit.passes.program import Continuation, Hints, guard_parameter
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 from srcjit.stub import (
@@ -180,7 +180,7 @@ class Dispatcher:
 
     def _learn(self, values: tuple[Any, ...]) -> str:
         """Notes and returns why the nearest specialization does not fit."""
-        arguments = self._by_name(values)
+        arguments = self._for_guards(values)
         names = self._guard_names()
         nearest = min(
             (
@@ -221,7 +221,7 @@ class Dispatcher:
                 self.function, self.source, arguments, self.options, self.hints
             )
             if not made.guard(*values):
-                raise self._unfit(made, arguments)
+                raise self._unfit(made, self._for_guards(values))
         shared.share(self.function, made)
         return made
 
@@ -291,6 +291,10 @@ class Dispatcher:
     def _by_name(self, values: tuple[Any, ...]) -> dict[str, Any]:
         names = self.signature.as_written(self.source.class_name)
         return dict(zip(names, values, strict=True))
+
+    def _for_guards(self, values: tuple[Any, ...]) -> dict[str, Any]:
+        """The arguments under the names that guards have for them."""
+        return {guard_parameter(n): v for n, v in self._by_name(values).items()}
 
     def _guard_names(self) -> dict[str, Any]:
         return {

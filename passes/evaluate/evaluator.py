@@ -106,7 +106,12 @@ class Evaluator:
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}
         self.segments: list[Segment] = []
-        self.builder = SegmentBuilder(self, "segment_0")
+        self._segment_prefix = "segment_"
+        while any(
+            name.removeprefix(self._segment_prefix).isdigit() for name in taken_names
+        ):
+            self._segment_prefix = f"compiled_{self._segment_prefix}"
+        self.builder = SegmentBuilder(self, self.next_segment())
         self.breaks: list[Diagnostic] = []
         self.last_break_segments = -1
         self.continuations: list[Continuation] = []
@@ -114,6 +119,10 @@ class Evaluator:
         self.inlined: dict[int, Callable[..., Any]] = {}
         self.return_value: Value | None = None
         self._origin_stack: list[Origin] = []
+
+    def next_segment(self) -> str:
+        """The name of the segment that comes next; no variable of the user's is called so."""
+        return f"{self._segment_prefix}{len(self.segments)}"
 
     # ── main loop ─────────────────────────────────────────────────────────────────
 

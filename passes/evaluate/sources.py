@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ..program import guard_parameter
+
 
 @dataclass(frozen=True)
 class Source:
@@ -47,7 +49,7 @@ class Argument(Source):
 
     @property
     def guard(self) -> str:
-        return self.name
+        return guard_parameter(self.name)
 
     @property
     def residual(self) -> str:

@@ -91,6 +91,33 @@ def dict_that_takes_up_keys() -> Case:
 
 
 @case
+def parameters_called_like_builtins() -> Case:
+    def f(t, type, len=1, id=2, float=2.5, str=0.0, tuple=(1, 2), dict=None, repr=None):
+        for key in dict or ():
+            t = t + key
+        return t * type + len + id + float + str + tuple[1]
+
+    return f, [
+        (x(), 2),
+        (x(), 3),
+        (x(), 3, 1, 2, 2.5, -0.0, (5, 6)),
+        (x(), 3, 1, 2, 2.5, -0.0, (5, 6), {2: 0}),
+        (x(), 3, 1, 2, 2.5, -0.0, (5, 6), {2.0: 0}),
+    ]
+
+
+@case
+def parameters_called_like_the_compilers_names() -> Case:
+    def f(t, user_globals, cells, torch, guard=1, miss=2, segment_0=3, guard_0=4):
+        print(end="")
+        return (
+            t.sin() * user_globals + cells + torch + guard + miss + segment_0 + guard_0
+        )
+
+    return f, [(x(), 1, 2, 3), (x(), 2, 2, 3), (x(), 2, 2, 3, 5), (x(), 2, 2, 4, 5)]
+
+
+@case
 def operators_of_a_user() -> Case:
     class Counter:
         def __init__(self) -> None:
