@@ -88,11 +88,15 @@ def test_found_by_name(imports: str, installed: bool, tmp_path: Path) -> None:
     if installed:
         info = tmp_path / "srcjit-0.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: srcjit\nVersion: 0\n")
+        (info / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: srcjit\nVersion: 0\n"
+        )
         (info / "entry_points.txt").write_text(
             "[torch_dynamo_backends]\nsrcjit = srcjit.backend:srcjit_backend\n"
         )
-    program = f"import {imports}\ntorch.compile(torch.sin, backend='srcjit')(torch.ones(2))"
+    program = (
+        f"import {imports}\ntorch.compile(torch.sin, backend='srcjit')(torch.ones(2))"
+    )
     subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
