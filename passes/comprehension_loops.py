@@ -23,7 +23,7 @@ import libcst as cst
 from srcjit.origin import Origins
 
 from .namer import Namer
-from .scopes import captured, reads, rename, writes
+from .scopes import captured, rename, writes
 
 _KINDS = (cst.ListComp, cst.SetComp, cst.DictComp)
 
@@ -148,6 +148,3 @@ def _renamed_target(node: Any, mapping: dict[str, str], origins: Origins) -> Any
         _line(cst.Assign([cst.AssignTarget(node)], cst.Ellipsis())), mapping, origins
     )
     return line.body[0].targets[0].target  # type: ignore[attr-defined]
-
-
-__all__ = ["as_loop", "reads"]

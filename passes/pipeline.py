@@ -29,7 +29,7 @@ from .evaluate.frames import Scope
 from .evaluate.functions import check_inlinable, compiler_names, new_frame
 from .evaluate.sources import Argument, Cell
 from .program import Hints, Specialized
-from .scopes import declared, local_names, parameter_names, reads
+from .scopes import declared, local_names, reads
 
 
 def specialize(
@@ -126,6 +126,3 @@ def _parameters(source: FunctionSource) -> str:
     if params.star_kwarg is not None:
         parts.append(f"**{params.star_kwarg.name.value}")
     return ", ".join(parts)
-
-
-__all__ = ["parameter_names", "specialize"]

@@ -149,7 +149,8 @@ def failures(
     if changed:
         yield Demand(changed, "global state of PyTorch")
     strangers: list[str] = []
-    for guard in (*before, *far, *after):
+    rest: list[Guard | TensorGuard] = [*before, *far, *after]
+    for guard in rest:
         # NOTE: below an object of another type, reading may run code of that type: a
         # `defaultdict` would take up the keys that are asked for.
         if any(f"{path}{step}" in guard.text for path in strangers for step in ".["):

@@ -250,6 +250,3 @@ def construct(
         Break: When its construction runs code that is not evaluated.
     """
     return make_instance(ev, function, args, kwargs)
-
-
-__all__ = ["construct", "is_harmless", "result_type"]

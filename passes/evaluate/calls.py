@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
+from ..scopes import parameter_names
 from . import (
     attribute_stores,
     attributes,
@@ -41,7 +42,6 @@ from . import (
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frames import Frame
-from .frozen import is_frozen
 from .lazy import iterate as iterate_over
 from .sources import Attribute, Bound, Item
 from .values import (
@@ -423,7 +423,7 @@ def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
     method = frame
     while method.source.name == "<comprehension>" and method.parent is not None:
         method = method.parent
-    first = next(iter(functions.parameter_names(method.source.tree.params)), None)
+    first = next(iter(parameter_names(method.source.tree.params)), None)
     if cell is None or first is None or first not in method.env:
         raise Break("SJ040", "`super()` outside a method")
     return SuperValue(cell.cell_contents, ev.look(method.env[first]))
@@ -439,5 +439,3 @@ _TABLES = (
     module_trees,
 )
 """Modules whose import fills the table of callables that evaluation knows."""
-
-__all__ = ["call", "call_expression", "fold_call", "is_frozen", "resolve"]

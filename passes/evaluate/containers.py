@@ -17,7 +17,6 @@ from .values import (
     IteratorValue,
     Known,
     ListValue,
-    Scalar,
     SetValue,
     TensorValue,
     TupleValue,
@@ -337,5 +336,3 @@ def _next(ev: Evaluator, target: IteratorValue) -> Value:
 
 
 _ITERATOR: dict[str, Any] = {"__next__": _next, "__iter__": lambda ev, target: target}
-
-__all__ = ["Scalar", "call_method", "list_extend"]

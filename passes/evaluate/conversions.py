@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import enums, operators
+from . import enums
 from .breaks import Break
 from .iterators import iterate, iterate_in_any_order
 from .registry import HANDLERS, Handler, evaluates
@@ -17,7 +17,6 @@ from .truth import truth
 from .values import (
     DictValue,
     InstanceValue,
-    IteratorValue,
     Known,
     ListValue,
     Scalar,
@@ -325,6 +324,3 @@ def _slice(ev: Evaluator, *bounds: Value) -> Value:
     if len(bounds) not in (2, 3):
         raise Break("SJ030", "raises TypeError: slice() arguments")
     return SliceValue(bounds[0], bounds[1], bounds[2] if len(bounds) > 2 else none)
-
-
-__all__ = ["IteratorValue", "entries_of", "fold", "operators", "text_of"]

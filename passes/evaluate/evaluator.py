@@ -375,19 +375,19 @@ class Evaluator:
 
     def list_items(self, value: ListValue) -> list[Value]:
         """Returns the items of a list, read (and its length guarded) on the first look."""
-        if value.items is None:
+        items = value.items
+        if items is None:
             assert value.obj is not None and value.source is not None
             self.guards.add(f"len({value.source.guard}) == {len(value.obj)}")
-            items: list[Value] = [
+            items = [
                 self.lazy(obj, Item(value.source, i)) for i, obj in enumerate(value.obj)
             ]
-            self.journal.set_attr(value, "items", items + value.appended)
-        if any(isinstance(item, LazyValue) for item in value.items):
+            items += value.appended
+            self.journal.set_attr(value, "items", items)
+        if any(isinstance(item, LazyValue) for item in items):
             # NOTE: journaled, so that after a rollback the items are guarded again.
-            self.journal.replace_list(
-                value.items, [self.look(item) for item in value.items]
-            )
-        return value.items
+            self.journal.replace_list(items, [self.look(item) for item in items])
+        return items
 
     def dict_items(self, value: DictValue) -> dict[Any, Value]:
         """Returns the entries of a dict."""

@@ -368,13 +368,3 @@ EXPRESSIONS: dict[type[cst.BaseExpression], Handler] = {
     cst.DictComp: comprehensions.dict_comprehension,
     cst.GeneratorExp: comprehensions.generator_expression,
 }
-
-__all__ = [
-    "EXPRESSIONS",
-    "Known",
-    "elements",
-    "evaluate",
-    "index_of",
-    "key_of",
-    "name_tensor",
-]

@@ -71,5 +71,3 @@ def _annotated(function: FunctionValue) -> bool:
 
 
 function_type = type(load)
-
-__all__ = ["load", "store"]

@@ -22,7 +22,6 @@ from ..scopes import (
     captured,
     declared,
     local_names,
-    parameter_names,
     reads,
     rebound_after_capture,
     rename,
@@ -33,7 +32,7 @@ from .frames import Block, Frame, Scope
 from .frozen import is_frozen
 from .sources import Attribute, Bound, Contents, Item, Source
 from .suites import body_of, expanded
-from .values import FunctionValue, Known, TensorValue, Value, constant
+from .values import FunctionValue, Known, Value, constant
 
 if TYPE_CHECKING:
     from ..reify import Reifier
@@ -435,6 +434,3 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
         if attribute != "<source>":
             residual.emit(f"{name}.{attribute} = {residual.reify(value)}")
     return name
-
-
-__all__ = ["TensorValue", "frame_of_known", "frame_of_value", "parameter_names"]

@@ -241,6 +241,3 @@ def leave_generator(ev: Evaluator, context: Any) -> None:
     """Leaves such a manager: runs the rest of it."""
     if next_item(ev, context) is not None:
         raise Break("SJ030", "raises RuntimeError: generator didn't stop")
-
-
-__all__ = ["Generator", "advance", "make_generator", "yield_statement"]

@@ -131,7 +131,7 @@ class GuardRecorder:
 
     def _type_name(self, cls: type) -> str:
         if vars(builtins).get(cls.__name__) is cls:
-            return cls.__name__
+            return str(cls.__name__)
         return self.bind(cls, cls.__name__)
 
     def keys_of(self, source: Source, obj: Any) -> None:

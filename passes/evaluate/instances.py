@@ -125,6 +125,3 @@ def _dataclass(
         ev.journal.set_item(instance.attributes, name, value)
     if hasattr(cls, "__post_init__"):
         call(ev, attributes.load(ev, instance, "__post_init__"), [], {})
-
-
-__all__ = ["make_instance"]

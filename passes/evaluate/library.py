@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import typing
 import warnings
-import weakref
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from .conversions import fold
 from .registry import HANDLERS, Handler, evaluates
 from .sources import Called
 from .truth import truth
-from .values import Known, TensorValue, Value, constant
+from .values import Known, Value, constant
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -153,5 +152,3 @@ for _function in (
     torch.set_rng_state,
 ):
     HANDLERS[_function] = _side_effect(f"torch.{_function.__name__}")
-
-__all__ = ["TensorValue", "dereference", "weakref"]

@@ -18,7 +18,6 @@ from .keys import key_of
 from .truth import truth
 from .values import (
     DictValue,
-    InstanceValue,
     Known,
     ListValue,
     Scalar,
@@ -234,6 +233,3 @@ def _attribute(
     if not attributes.has(ev, subject, name):
         return False
     return _matches(ev, frame, pattern, attributes.load(ev, subject, name), bound)
-
-
-__all__ = ["InstanceValue", "match_statement"]

@@ -208,6 +208,3 @@ def _single(value: Value) -> Value:
     if isinstance(value, Known) and isinstance(value.obj, tuple):
         raise Break("SJ020", "a forward pre-hook's answer is not tracked")
     return value
-
-
-__all__ = ["call_module", "call_slice", "has_global_hooks"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .breaks import Break
 from .frames import Frame
-from .sources import Attribute, Contents, Global, Item, Source
+from .sources import Global, Item, Source
 from .values import Known, Value, is_constant
 
 if TYPE_CHECKING:
@@ -222,6 +222,3 @@ def delete(ev: Evaluator, frame: Frame, name: str) -> None:
         ev.journal.delete_item(frame.env, name)
         return
     raise Break("SJ030", f"`del {name}` of a name that is not a bound local")
-
-
-__all__ = ["Attribute", "Contents", "delete", "load", "owner_of", "store"]

@@ -42,83 +42,58 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Argument(Source):
-    """A parameter of the function being specialized."""
+class _Named(Source):
+    """What the residual program, and most often the guard, reaches by a name."""
 
     name: str
+
+    @property
+    def guard(self) -> str:
+        return self.name
+
+    @property
+    def residual(self) -> str:
+        return self.name
+
+    @property
+    def hint(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Argument(_Named):
+    """A parameter of the function being specialized."""
 
     @property
     def guard(self) -> str:
         return guard_parameter(self.name)
 
-    @property
-    def residual(self) -> str:
-        return self.name
-
-    @property
-    def hint(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
-class Global(Source):
+class Global(_Named):
     """A global variable of the module of the function being specialized."""
-
-    name: str
 
     @property
     def guard(self) -> str:
         return f"user_globals[{self.name!r}]"
 
-    @property
-    def residual(self) -> str:
-        return self.name
-
-    @property
-    def hint(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
-class Cell(Source):
+class Cell(_Named):
     """The contents of a closure cell of the function being specialized."""
-
-    name: str
 
     @property
     def guard(self) -> str:
         return f"cells[{self.name!r}].cell_contents"
 
-    @property
-    def residual(self) -> str:
-        return self.name
-
-    @property
-    def hint(self) -> str:
-        return self.name
-
 
 @dataclass(frozen=True)
-class Bound(Source):
+class Bound(_Named):
     """An object that the compiler hands to guard and residual program under a name.
 
     Used for dictionaries and functions whose identity an earlier guard has fixed, such as the
     globals of an inlined function.
     """
-
-    name: str
-
-    @property
-    def guard(self) -> str:
-        return self.name
-
-    @property
-    def residual(self) -> str:
-        return self.name
-
-    @property
-    def hint(self) -> str:
-        return self.name
 
 
 @dataclass(frozen=True)

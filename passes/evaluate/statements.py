@@ -28,7 +28,6 @@ from .truth import truth
 from .values import (
     FunctionValue,
     Known,
-    Scalar,
     TensorValue,
     Value,
     constant,
@@ -281,5 +280,3 @@ STATEMENTS: dict[type, Callable[..., Result]] = {
     cst.Import: _import,
     cst.ImportFrom: _import,
 }
-
-__all__ = ["STATEMENTS", "Scalar", "execute"]

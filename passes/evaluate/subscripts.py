@@ -19,7 +19,6 @@ from .values import (
     Known,
     ListValue,
     ModuleSlice,
-    Scalar,
     SetValue,
     SliceValue,
     TensorValue,
@@ -302,6 +301,3 @@ def delete(ev: Evaluator, base: Value, index: Value) -> None:
         if call_special(ev, base, "__delitem__", index) is not None:
             return
     raise Break("SJ021", "a `del` that cannot be tracked")
-
-
-__all__ = ["Scalar", "delete", "load", "slice_of", "store"]

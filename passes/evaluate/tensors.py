@@ -6,7 +6,6 @@ tensors and returns tensors or metadata. Factories take no tensor and are named 
 
 from __future__ import annotations
 
-import operator
 from functools import lru_cache
 from types import BuiltinFunctionType
 from typing import TYPE_CHECKING, Any
@@ -237,6 +236,3 @@ def number_type(tensor: TensorValue) -> type | None:
     if dtype.is_complex:
         return None
     return int
-
-
-__all__ = ["call_function", "call_method", "is_operation", "number_type", "operator"]

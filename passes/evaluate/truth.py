@@ -9,6 +9,7 @@ import torch
 
 from .breaks import Break, unknown_operand
 from .enums import unboxed
+from .frozen import is_frozen
 from .values import (
     BuiltinMethod,
     ContextValue,
@@ -108,6 +109,10 @@ def _known(ev: Evaluator, value: Known) -> bool:
         return _sized(ev, value)
     if value.source is not None:
         ev.guards.type_of(value.source, obj)
+        if not is_frozen(cls.__module__):
+            name = ev.guards.bind(cls, cls.__name__)
+            for method in ("__bool__", "__len__"):
+                ev.guards.add(f"not hasattr({name}, {method!r})", "always true")
     return True
 
 

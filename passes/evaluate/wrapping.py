@@ -20,11 +20,9 @@ from .values import (
     DictValue,
     Known,
     ListValue,
-    Scalar,
     SetValue,
     TensorValue,
     TupleValue,
-    Unknown,
     Value,
     is_constant,
 )
@@ -186,11 +184,3 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
     # NOTE: not undone with the statement, which may break because of this very number.
     ev.scalar_sources[scalar.text] = source.guard
     return scalar
-
-
-def unknown_or(value: Value | None, name: str) -> Value:
-    """Returns `value`, or an Unknown for the residual variable `name`."""
-    return Unknown(name) if value is None else value
-
-
-__all__ = ["Scalar", "unknown_or", "wrap", "wrap_tensor"]

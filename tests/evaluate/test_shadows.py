@@ -174,6 +174,20 @@ def test_default_moves_to_another_parameter() -> None:
             assert torch.equal(jitted(x()), f(x()))
 
 
+def test_class_gets_a_truth_value() -> None:
+    class Plain:
+        pass
+
+    def f(t, o):
+        return t + 1 if o else t - 1
+
+    jitted = srcjit.jit(f, options={"stage": "specialize"})
+    with no_faults():
+        assert torch.equal(jitted(x(), Plain()), x() + 1)
+        Plain.__len__ = lambda self: 0  # type: ignore[attr-defined]
+        assert torch.equal(jitted(x(), Plain()), x() - 1)
+
+
 class Buffered(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
