@@ -8,10 +8,12 @@ this user and that nobody else can write; anything else is ignored with one warn
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import hashlib
 import os
 import re
+import shutil
 import stat
 import sys
 import tempfile
@@ -73,10 +75,16 @@ def _make_base(setting: str | None) -> Path:
     if not problem:
         return path
     fallback = Path(tempfile.mkdtemp(prefix="srcjit-"))
+    atexit.register(_remove, fallback, os.getpid())
     _report(
         path, f"cache directory {path} {problem}; using {fallback} for this process"
     )
     return fallback
+
+
+def _remove(fallback: Path, owner: int) -> None:
+    if os.getpid() == owner:  # a forked worker leaves it to its parent
+        shutil.rmtree(fallback, ignore_errors=True)
 
 
 def _user_cache() -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import traceback
 from pathlib import Path
 from types import CellType
@@ -276,3 +278,17 @@ def test_a_full_disk_still_runs_the_program(front_end, monkeypatch, warnings):
     monkeypatch.setattr(cache, "write", fail)
     assert srcjit.jit(lambda x: x + 41)(1) == 42
     assert "No space left" in warnings[0]
+
+
+def test_a_temporary_cache_goes_with_its_process(tmp_path):
+    (tmp_path / "file").touch()
+    program = "import srcjit.cache; print(srcjit.cache.directory('modules'))"
+    made = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "SRCJIT_CACHE_DIR": str(tmp_path / "file" / "cache")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "for this process" in made.stderr
+    assert not Path(made.stdout.strip()).parent.exists()
