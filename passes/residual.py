@@ -21,6 +21,7 @@ import torch
 
 from srcjit.origin import Origin
 
+from .evaluate.sources import Argument
 from .evaluate.values import (
     BuiltinMethod,
     DictValue,
@@ -211,6 +212,32 @@ class ResidualBuilder(Reifier):
             return name
         return self.fresh(name)
 
+    def settle(self, values: Iterable[Value]) -> None:
+        """Holds what values are reached by in variables, before Python runs unknown code.
+
+        That code may write to the objects which the paths lead through.
+        """
+        seen: set[int] = set()
+        stack = [self.ev.look(value) for value in values]
+        while stack:
+            value = stack.pop()
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
+            source = getattr(value, "source", None)
+            if isinstance(value, (Scalar, Unknown)) or value.name is not None:
+                continue
+            if isinstance(source, Argument):
+                continue
+            if source is not None:
+                name = self.fresh(source.hint)
+                self.emit(f"{name} = {source.residual}")
+                self.ev.journal.set_attr(value, "name", name)
+            elif isinstance(value, FunctionValue):
+                stack += [self.ev.look(v) for v in _captured(self.ev, value)]
+            else:
+                stack += [self.ev.look(v) for v in _parts(value)]
+
     def flush_effects(self) -> None:
         """Replays the scheduled effects in program order."""
         effects, self.ev.effects = self.ev.effects, []
@@ -315,8 +342,6 @@ def tensors_in(
 
 def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:
     """Returns the variables of the residual program by which values are reached."""
-    from .evaluate.functions import captured_values
-
     found: set[str] = set()
     stack = list(values)
     seen: set[int] = set()
@@ -332,9 +357,15 @@ def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:
         if isinstance(item, Scalar):
             found |= set(re.findall(r"\w+", item.text))
         if isinstance(item, FunctionValue):
-            stack += captured_values(ev, item)
+            stack += _captured(ev, item)
         stack += _parts(item)
     return found
+
+
+def _captured(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
+    from .evaluate.functions import captured_values
+
+    return captured_values(ev, function)
 
 
 def _parts(item: Value) -> Iterator[Value]:

@@ -421,7 +421,17 @@ def eager_raises(name: str, args: list[Any]) -> str | None:
             result = torch.get_default_dtype()
         if not torch.can_cast(result, first.dtype):
             return f"{result} cannot be cast to {first.dtype}"
+        if any(_overlap_in_part(first, other) for other in tensors[1:]):
+            return "what is written and what is read overlap in part"
     return None
+
+
+def _overlap_in_part(written: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two views of one storage may share some of their elements but not all."""
+    if written.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    places = [(t.storage_offset(), t.shape, t.stride()) for t in (written, other)]
+    return other is not written and places[0] != places[1]
 
 
 def may_raise(target: Any) -> bool:

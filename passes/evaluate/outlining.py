@@ -15,6 +15,7 @@ from srcjit.source import FunctionSource
 
 from ..flow import deleted
 from ..outline import (
+    UNBOUND,
     CannotOutline,
     outline_for,
     outline_try,
@@ -52,6 +53,7 @@ def emit_native(
     statements: list[Any],
     note: str = "",
     closing: bool = True,
+    harmless: bool = False,
 ) -> dict[str, str]:
     """Emits statements that Python runs; returns the variable of each name that they bind.
 
@@ -61,6 +63,7 @@ def emit_native(
         statements: What to run.
         note: The comment behind the first line.
         closing: Close the open segment first.
+        harmless: What runs writes to no object that existed before.
     """
     residual = ev.residual
     read = visible(frame, statements)
@@ -69,6 +72,8 @@ def emit_native(
         live = [*values.values(), *resuming.live_values(ev)]
         residual.close_segment([*live, *ev.effect_values])
         residual.flush_effects()
+    if not harmless:
+        residual.settle(resuming.live_values(ev))
     bound = writes(statements)
     # What the statements may leave as it is has to be there, or to be known as unbound.
     maybe = (bound - definitely_bound(statements)) & frame.locals
@@ -115,7 +120,7 @@ def emit_native(
         residual.emit(_probe(renamed[name]))
         residual.maybe_unbound.add(renamed[name])
     if uncertain:
-        residual.constants["UNBOUND"] = resuming.UNBOUND
+        residual.constants["UNBOUND"] = UNBOUND
     return {name: renamed[name] for name in bound}
 
 
@@ -234,7 +239,7 @@ def _foreign(
         body.insert(0, cst.parse_statement(f"global {', '.join(sorted(declared))}\n"))
     body += [cst.parse_statement(_probe(n) + "\n") for n in uncertain]
     if uncertain:
-        residual.constants["UNBOUND"] = resuming.UNBOUND
+        residual.constants["UNBOUND"] = UNBOUND
     if results:
         body.append(cst.parse_statement(f"return ({', '.join(results)},)"))
     tree = cst.FunctionDef(

@@ -116,6 +116,7 @@ def call_rest(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> No
     residual = ev.residual
     residual.close_segment([*live_values(ev), *ev.effect_values])
     residual.flush_effects()
+    residual.settle(live_values(ev))
     name, _, args, continuation = _continuation(ev, frame, None, "")
     ev.continuations.append(continuation)
     variable = residual.fresh("result")

@@ -162,7 +162,7 @@ def _assertion(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     )
     if not isinstance(small, cst.Assert):
         return False
-    outlining.emit_native(ev, frame, [statement], note=_note(ev))
+    outlining.emit_native(ev, frame, [statement], note=_note(ev), harmless=True)
     return True
 
 
@@ -229,23 +229,26 @@ def native(
         else statement
     )
     if isinstance(small, cst.Raise):
-        outlining.emit_native(ev, frame, [statement], note=_note(ev))
+        outlining.emit_native(ev, frame, [statement], note=_note(ev), harmless=True)
         ev.finished = True
         return
     if isinstance(small, cst.Return):
         outlining.native_return(ev, frame, statement, note=_note(ev))
         return
-    bound = outlining.emit_native(ev, frame, [statement], note=_note(ev))
+    harmless = (
+        stop.harmless
+        and not outlining.used_globals(frame, [statement])
+        and outlining.keeps_state(ev, frame, statement)
+    )
+    bound = outlining.emit_native(
+        ev, frame, [statement], note=_note(ev), harmless=harmless
+    )
     for name, variable in bound.items():
         value: Value = Unknown(variable)
         if stop.result is not None and len(bound) == 1:
             value = ev.scalar(variable, stop.result, variable)
         ev.journal.set_item(frame.env, name, value)
-    if (
-        outlining.used_globals(frame, [statement])
-        or not stop.harmless
-        or not outlining.keeps_state(ev, frame, statement)
-    ):
+    if not harmless:
         resuming.resume_here(ev)
 
 
@@ -378,7 +381,9 @@ def _branch(ev: Evaluator, frame: Frame, statement: cst.If, test: Value) -> None
             condition = text if index == 0 else f"not {residual.atom(test)}"
             residual.emit(f"if {condition}:", origin, _note(ev))
             with residual.indented():
-                outlining.emit_native(ev, frame, list(arm), closing=False)
+                outlining.emit_native(
+                    ev, frame, list(arm), closing=False, harmless=True
+                )
             _push(frame, list(arms[1 - index]))
             return
     residual.emit(f"if {_bare(text)}:", origin, _note(ev))

@@ -1,0 +1,517 @@
+"""Programs written to break the compiler: each once gave a wrong answer, or nearly did."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+from tests.programs import Made
+
+COUNT = 0
+GLOBAL: list[int] = []
+G = 1
+W = torch.ones(2)
+
+
+class Inner:
+    k = 1
+
+
+class State:
+    def __init__(self):
+        self.x = torch.ones(2)
+        self.n = 2
+        self.items = [3]
+        self.t = (1, 2)
+        self.inner = Inner()
+
+
+def opaque(x):
+    return eval("x", {"x": x})
+
+
+def change(st):
+    exec("st.x = st.x * 0; st.n += 5; st.items = [1]; st.t = (7,)", {"st": st})
+    st.inner.k = 9
+
+
+def set_globals():
+    exec("global G, W\nG = 100\nW = W * 50", globals())
+
+
+def helper(x, k):
+    try:
+        print("try")
+        if k == 0:
+            raise ValueError("a")
+        q = x + 1
+    except ValueError as e:
+        print("c", e)
+    x = x * 2
+    print("p")
+    if k == 0:
+        return x
+    return x + q
+
+
+def helper_k(x, a, *, b, **kw):
+    print(a, b, kw)
+    return x * a + b
+
+
+def change_and_look(st, v):
+    n = st.n
+    change(st)
+    if n > 3:
+        return v + n
+    return v - n
+
+
+def bump():
+    global COUNT
+    COUNT += 1
+    GLOBAL.append(COUNT)
+
+
+def break_in_with(xs):
+    out = []
+    for x in xs:
+        with contextlib.suppress(ValueError):
+            if (x.sum() > 0).item():
+                print("neg")
+                break
+            out.append(x * 2)
+        out.append(x + 1)
+    else:
+        out.append(1)
+    return out
+
+
+def continue_in_try(xs):
+    out = []
+    for x in xs:
+        try:
+            if (x.sum() > 0).item():
+                continue
+            print("a")
+        except ValueError:
+            break
+        else:
+            out.append(x + 1)
+        finally:
+            print("fin")
+        out.append(3)
+    return out
+
+
+def jumps_in_match(xs):
+    out = []
+    for x in xs:
+        for y in xs:
+            match int(x.sum() * y.sum()):
+                case 0:
+                    break
+                case 1:
+                    continue
+                case _:
+                    print("other")
+            out.append(y)
+        else:
+            continue
+        out.append(x)
+    return out
+
+
+def parameter_list_rebound(y):
+    z = y[0]
+    print("x")
+    y = opaque(5)
+    return z + 1, y
+
+
+def two_paths_to_one_tensor(y, lst):
+    y = y.sin()
+    print("a")
+    return y + lst[0]
+
+
+def alias_of_a_loop_variable(x, y):
+    x = y
+    for y in opaque([y, y + 1]):
+        y = y * 2
+    return x + 1, y
+
+
+def list_of_one_tensor(a):
+    b = [a, a]
+    a = a + 1
+    print("hey")
+    a.add_(1)
+    b[0].add_(1)
+    c = opaque(b)
+    c.append(a)
+    return a, b, c, b is c
+
+
+def loops_with_else(x, n):
+    while True:
+        n -= 1
+        if n < 0:
+            break
+        x = x + n
+        if x.sum().item() > 100:
+            return "big", x
+        for j in range(3):
+            if j == n:
+                break
+            print(j, n)
+        else:
+            print("full")
+            continue
+        x = x * 2
+    else:
+        print("never")
+    return x
+
+
+def iterator_shared_by_two(x):
+    it = iter([1, 2, 3, 4])
+    s = next(it)
+    print("p", s)
+    for v in it:
+        s += v
+        print("q", v, next(it, None))
+    return x * s
+
+
+def unbound_after_match(x, k):
+    match opaque(k):
+        case 0:
+            q = x + 1
+        case 1:
+            pass
+    print("hm")
+    if k == 0:
+        return q
+    return x
+
+
+def unbound_after_try(x, k):
+    try:
+        print("try")
+        if k == 0:
+            raise ValueError("a")
+        q = x + 1
+    except ValueError as e:
+        print("c", e)
+    x = x * 2
+    print("p")
+    if k == 0:
+        return x
+    return x + q
+
+
+def unbound_after_with(x, k):
+    with contextlib.suppress(ValueError):
+        print("w")
+        if k == 0:
+            raise ValueError("a")
+        q = x + 1
+    x = x * 2
+    print("p")
+    if k == 0:
+        return x
+    return x + q
+
+
+def unbound_in_callee(x, k):
+    return helper(x + 1, k) + 1
+
+
+def unbound_after_if(x, k):
+    if (x.sum() > 0).item():
+        q = x * 2
+    print("p")
+    if k == 0:
+        return x
+    return x + q
+
+
+def bound_before_match(x, k):
+    c = x
+    match opaque(k):
+        case 0:
+            c = x + 1
+        case 1:
+            pass
+    return c, x
+
+
+def globals_bound_by_python(x):
+    global G
+    G = opaque(5)
+    print(G)
+    x = x * G
+    G += opaque(1)
+    for G in range(opaque(3)):
+        print(G)
+    x = x + G
+    G = int(x.sum())
+    print("z")
+    return x * G, G
+
+
+def global_deleted(x):
+    global G, NEWG
+    NEWG = x
+    print("a")
+    del NEWG
+    try:
+        NEWG
+    except NameError as e:
+        print(e)
+    return x
+
+
+def raises_in_a_segment(x, idx):
+    log = []
+    try:
+        log.append("a")
+        y = x[idx]
+        log.append("b")
+    except IndexError as e:
+        y = x * 0
+        log.append("caught")
+    finally:
+        log.append("f")
+    return y + 1, log
+
+
+def effect_before_an_exception(x, log):
+    log.append(1)
+    y = torch.linalg.inv(x)
+    log.append(2)
+    return y
+
+
+def function_that_names_itself(x):
+    return function_that_names_itself.__name__, helper_k(x, *[1], **{"b": 2})
+
+
+def jumps_of_all_kinds(x, n):
+    res = {}
+    for i in range(n):
+        if i in res:
+            continue
+        print(i)
+        res[i] = x * i
+        if i == 2:
+            res[3] = res[2]
+            continue
+        try:
+            if i == 1:
+                raise KeyError(i)
+        except KeyError:
+            break
+        finally:
+            res["f"] = i
+    else:
+        res["else"] = 1
+    return res
+
+
+def long_loop(x):
+    i = 0
+    while i < 300:
+        x = x * 0.99
+        if x.sum().item() < 0.5:
+            break
+        i += 1
+    return x, i
+
+
+def globals_of_nested_functions(x):
+    global GV
+    GV = x
+    print("g")
+    GV = GV + 1
+
+    def f():
+        global GV
+        GV = GV * 2
+        print("inner")
+        return GV
+
+    a = f()
+    del GV
+    return a
+
+
+def list_that_grows_in_its_loop(x, xs):
+    xs.append(x)
+    for v in xs:
+        print(len(xs))
+        if len(xs) < 4:
+            xs.append(v + 1)
+    return xs
+
+
+def attributes_changed_by_python(st):
+    y = st.x
+    n = st.n
+    i = st.items
+    t = st.t
+    k = st.inner.k
+    b = [y, (n, k)]
+    change(st)
+    return y + 1, n, i, t, k, b, st.n
+
+
+def globals_changed_by_python(x):
+    g = G
+    w = W
+    set_globals()
+    return x * g, w + 1, G
+
+
+def attributes_changed_in_a_loop(st, xs):
+    for x in [st.x, st.inner.k]:
+        xs.append(x)
+        change(st)
+        st.x = st.x + 1
+    return xs, st.x
+
+
+def attributes_changed_in_a_callee(st):
+    a = st.n
+    x = st.x
+    r = change_and_look(st, st.x)
+    return r, a, x
+
+
+def counter_in_a_global(x):
+    bump()
+    return x, COUNT, list(GLOBAL)
+
+
+def line_of_an_exception(c):
+    view1 = c > 0
+    view1[-1:] *= 1.5
+
+
+def list_behind_an_attribute(xs, st):
+    st.items = xs
+    st.items.append(1)
+    print(len(xs))
+    st.items[0] = xs[1]
+    v = st.items[0]
+    st.items = None
+    return v + 1, xs
+
+
+def counters(xs, st):
+    st.n += 1
+    k = st.n
+    st.n += 1
+    print(k, st.n)
+    st.n = k * st.n
+    return xs[0] * st.n, k
+
+
+def items_replaced_in_a_loop(xs, st):
+    for i, x in enumerate(xs):
+        st.n += i
+        xs[i] = x * st.n
+        print(i)
+        if i > 2:
+            break
+    return xs
+
+
+def attribute_and_item(xs, st):
+    st.x = xs[0]
+    xs[0] = xs[0].sin()
+    print("k")
+    y = st.x + xs[0]
+    st.x.add_(1)
+    return y, st.x
+
+
+def attribute_keeps_the_old_tensor(y, st):
+    st.x = y
+    y = y.sin()
+    print("k")
+    return y + st.x
+
+
+def _one():
+    return (torch.ones(2),)
+
+
+def _pair():
+    return ([torch.randn(2), torch.randn(2)],)
+
+
+def _aliased():
+    y = torch.randn(3)
+    return y, [y, torch.ones(3)]
+
+
+def _several():
+    return ([torch.full((2,), v) for v in (-1.0, 0.0, 1.0, 2.0)],)
+
+
+def _state():
+    return (State(),)
+
+
+def _flag(k):
+    return lambda: (torch.ones(2) * (2 * k - 1), k)
+
+
+ATTACKS = {
+    break_in_with: [_several],
+    continue_in_try: [_several],
+    jumps_in_match: [_several],
+    parameter_list_rebound: [lambda: ([torch.ones(2), 3],)],
+    two_paths_to_one_tensor: [_aliased],
+    alias_of_a_loop_variable: [lambda: (torch.ones(2), torch.zeros(2))],
+    list_of_one_tensor: [_one],
+    loops_with_else: [lambda: (torch.ones(2), 5)],
+    iterator_shared_by_two: [_one],
+    unbound_after_match: [_flag(0), _flag(1)],
+    unbound_after_try: [_flag(0), _flag(1)],
+    unbound_after_with: [_flag(0), _flag(1)],
+    unbound_in_callee: [_flag(0), _flag(1)],
+    unbound_after_if: [_flag(0), _flag(1)],
+    bound_before_match: [_flag(0), _flag(1)],
+    globals_bound_by_python: [_one],
+    global_deleted: [_one],
+    raises_in_a_segment: [lambda: (torch.ones(3), torch.tensor([7]))],
+    effect_before_an_exception: [lambda: (torch.zeros(2, 2), [])],
+    function_that_names_itself: [_one],
+    jumps_of_all_kinds: [lambda: (torch.ones(2), 4)],
+    long_loop: [_one],
+    globals_of_nested_functions: [_one],
+    list_that_grows_in_its_loop: [lambda: (torch.ones(2), [torch.ones(1)])],
+    attributes_changed_by_python: [_state],
+    globals_changed_by_python: [_one],
+    attributes_changed_in_a_loop: [lambda: (State(), [])],
+    attributes_changed_in_a_callee: [_state],
+    counter_in_a_global: [_one],
+    line_of_an_exception: [_one],
+    list_behind_an_attribute: [lambda: (*_pair(), State())],
+    counters: [lambda: (*_pair(), State())],
+    items_replaced_in_a_loop: [lambda: (*_pair(), State())],
+    attribute_and_item: [lambda: (*_pair(), State())],
+    attribute_keeps_the_old_tensor: [lambda: (torch.randn(2), State())],
+}
+"""Each program, and what makes its arguments."""
+
+
+def made(name: str, number: int) -> Made:
+    """Builds the arguments of a program anew, and resets the globals."""
+    globals().update(COUNT=0, GLOBAL=[], G=1, W=torch.ones(2))
+    function, makers = next((f, m) for f, m in ATTACKS.items() if f.__name__ == name)
+    return function, makers[number](), {}
