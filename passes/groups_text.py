@@ -163,7 +163,8 @@ class _Groups:
             if node.op == "get_attr" or node in needed:
                 continue
             value = self.values.get(node)
-            if isinstance(value, Number) and value.expr is not None:
+            spelled = isinstance(value, Number) and value.expr is not None
+            if spelled and node.op != "placeholder":
                 continue
             if node in self.ready:
                 inputs.add(node)

@@ -17,6 +17,7 @@ Views are made by the host where an extern call or a result needs them, and nowh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +30,7 @@ from .definitions import EXTERN, SOURCE, Definition, Number
 from .fuse import Call, Launch, Schedule
 from .grouping import base_of
 from .indexing import as_expr
-from .loops import Buffer
+from .loops import Buffer, ScalarArg
 from .plans import ATenGraph
 from .spelling import spell, spell_call, spell_expr
 
@@ -99,7 +100,50 @@ def size_symbols(graph: ATenGraph) -> tuple[dict[sympy.Symbol, str], list[str]]:
                 if expr.is_Symbol and expr not in symbols:
                     symbols[expr] = str(expr)
                     lines.append(f"{expr} = {node.name}.{method}({d})")
+    for node, value in zip(graph.placeholders, graph.inputs, strict=True):
+        if not isinstance(value, torch.Tensor):
+            continue
+        for d, number in enumerate(value.size()):
+            # What remains may be found from a size that is computed from it: n + 2, 4*n.
+            expr = as_expr(number)
+            unknown = [s for s in expr.free_symbols if s not in symbols]
+            if len(unknown) != 1:
+                continue
+            step = sympy.expand(expr).coeff(unknown[0], 1)
+            rest = sympy.expand(expr - step * unknown[0])
+            if step.is_Integer and step != 0 and not rest.has(unknown[0]):
+                size = sympy.Symbol("size")
+                names = {**symbols, size: f"{node.name}.size({d})"}
+                text = spell_expr(size - rest, names)
+                if step != 1:
+                    text = f"({text}) // {int(step)}"
+                symbols[unknown[0]] = str(unknown[0])
+                lines.append(f"{unknown[0]} = {text}")
     return symbols, lines
+
+
+class UnknownSize(Exception):
+    """A function needs a size that none of its inputs tells."""
+
+
+def check_sizes(
+    graph: ATenGraph, symbols: Mapping[sympy.Symbol, str], lines: Iterable[str]
+) -> None:
+    """Raises UnknownSize if the text names a size that is not bound."""
+    unknown: set[str] = set()
+    for node in graph.graph_module.graph.nodes:
+        value = node.meta.get("val")
+        for v in value if isinstance(value, tuple | list) else (value,):
+            numbers: tuple[Any, ...] = (v,)
+            if isinstance(v, torch.Tensor):
+                numbers = (*v.size(), *v.stride())
+            for number in numbers:
+                if isinstance(number, torch.SymInt):
+                    unknown |= {str(s) for s in as_expr(number).free_symbols}
+    unknown -= {str(s) for s in symbols}
+    named = unknown.intersection(re.findall(r"\w+", "\n".join(lines)))
+    if named:
+        raise UnknownSize(f"`{min(named)}` is not the size of an input")
 
 
 class Host:
@@ -179,8 +223,20 @@ class Host:
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
     def _bring(self, step: Launch) -> None:
-        """Binds the names of a kernel's inputs that differ from the host's (constants)."""
+        """Binds the names of a kernel's inputs that differ from the host's.
+
+        Those are constants, and numbers that the host computes.
+        """
         for p in step.kernel.parameters:
+            if isinstance(p, ScalarArg) and p.name not in self.allocated:
+                self.allocated.add(p.name)
+                for node, value in self.lowered.values.items():
+                    if (
+                        isinstance(value, Number)
+                        and node.op == "call_function"
+                        and node.name == p.name
+                    ):
+                        self.lines.append(f"{p.name} = {self.text(node)}")
             if isinstance(p, Buffer) and p.name not in self.allocated:
                 self.allocated.add(p.name)
                 node = self._source(p.name)
@@ -289,6 +345,9 @@ class Host:
         if isinstance(value, Number):
             if value.expr is not None:
                 return spell_expr(value.expr, self.symbols)
+            return f"({spell_call(node, self.text, self.symbols)})"
+        if value is None and not isinstance(node.target, torch._ops.OpOverload):
+            # A step of a computation on numbers.
             return f"({spell_call(node, self.text, self.symbols)})"
         if isinstance(value, Definition):
             if value.kind == EXTERN or value.name in self.allocated:

@@ -13,6 +13,7 @@ segment at any stage.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from types import FunctionType
 from typing import Any
@@ -23,13 +24,15 @@ import torch
 from srcjit.options import Options
 from srcjit.source import FunctionSource
 
-from .evaluate.breaks import Respecialize
+from .evaluate.breaks import FixSizes, Respecialize
 from .evaluate.evaluator import Evaluator
 from .evaluate.frames import Scope
 from .evaluate.functions import check_inlinable, compiler_names, new_frame
 from .evaluate.sources import Argument, Cell
 from .program import Hints, Specialized
 from .scopes import declared, local_names, reads
+
+log = logging.getLogger("srcjit.sizes")
 
 
 def specialize(
@@ -56,10 +59,16 @@ def specialize(
     dynamic = (
         (hints or Hints()).changed if options.dynamic is not False else frozenset()
     )
+    sizes = None if hints is not None and hints.fixed else (hints or Hints()).sizes
     while True:
         grad = torch.is_grad_enabled()
         try:
-            return _evaluate(function, source, arguments, options, dynamic)
+            return _evaluate(function, source, arguments, options, dynamic, sizes)
+        except FixSizes as problem:
+            log.info("sizes are fixed: %s", problem)
+            if sizes is None:
+                raise AssertionError("no size is symbolic") from problem
+            sizes = None
         except Respecialize as again:
             if again.source_text not in dynamic:
                 raise AssertionError(f"{again.source_text} is known already") from again
@@ -74,6 +83,7 @@ def _evaluate(
     arguments: Mapping[str, Any],
     options: Options,
     dynamic: frozenset[str],
+    sizes: Mapping[str, frozenset[int]] | None,
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
@@ -81,7 +91,7 @@ def _evaluate(
     # Text of functions that are inlined may name any global.
     taken |= set(function.__globals__)
     taken |= {"user_globals", "cells", "guard", "torch", source.name}
-    ev = Evaluator(function, source, options, dynamic, taken)
+    ev = Evaluator(function, source, options, dynamic, taken, sizes)
     scope = Scope(
         function.__globals__,
         None,
@@ -107,6 +117,7 @@ def _evaluate(
         natives=tuple(ev.natives),
         breaks=tuple(ev.breaks),
         inlined=tuple(ev.inlined.values()),
+        settle=ev.sizes.settle if ev.sizes.places else None,
     )
 
 

@@ -160,6 +160,12 @@ def index_text(index: Expr, names: Mapping[sympy.Symbol, str] | None = None) -> 
         return Text(" * ".join([factor] * int(index.exp)), _MUL)
     kind = type(index).__name__
     sign = {"FloorDiv": "/", "CleanDiv": "/", "Mod": "%", "PythonMod": "%"}.get(kind)
+    if kind in ("Max", "Min"):
+        than = ">" if kind == "Max" else "<"
+        text, *others = (index_text(a, names).within(_MUL + 1) for a in index.args)
+        for other in others:
+            text = f"({text} {than} {other} ? {text} : {other})"
+        return Text(text)
     if sign is None:
         raise TypeError(f"an index with {kind}: {index}")
     left, right = (index_text(a, names) for a in index.args)

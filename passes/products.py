@@ -87,7 +87,15 @@ def _allowed(add: fx.Node, summand: fx.Node, mm: fx.Node, keep_fp32: bool) -> bo
     # No broadcasting, and memory that can be seen as the product's rows.
     if x.size() != total.size() or not (x.is_contiguous() and total.is_contiguous()):
         return False
+    if product.size() != total.size() and None in map(_spelled, (product, total)):
+        return False
     return _in_memory(summand)
+
+
+def _spelled(tensor: torch.Tensor) -> list[int] | None:
+    """A size as a view takes it, without symbols; None if it has two of them."""
+    size = [n if isinstance(n, int) else -1 for n in tensor.size()]
+    return size if -1 not in size or (size.count(-1) == 1 and 0 not in size) else None
 
 
 def _in_memory(node: fx.Node) -> bool:
@@ -117,11 +125,12 @@ def _rewrite(add: fx.Node, summand: fx.Node, mm: fx.Node) -> None:
     with graph.inserting_before(add), mm.meta["val"].fake_mode:
         rows = summand
         if summand.meta["val"].size() != size:
-            rows = call(view, (summand, list(size)))
+            rows = call(view, (summand, _spelled(mm.meta["val"])))
         # The node itself becomes the last of the new calls, so that it keeps its name.
         if total == size:
             add.target, add.args = aten.addmm.default, (rows, *mm.args)
         else:
             add.target = view
-            add.args = (call(aten.addmm.default, (rows, *mm.args)), list(total))
+            product = call(aten.addmm.default, (rows, *mm.args))
+            add.args = (product, _spelled(add.meta["val"]))
     add.kwargs = {}

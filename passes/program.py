@@ -82,6 +82,8 @@ class Hints:
 
     changed: frozenset[str] = frozenset()
     sizes: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    fixed: bool = False
+    """Nothing may be symbolic whose value is at hand: PyTorch or a pass cannot do with it."""
 
 
 @dataclass(frozen=True)
@@ -174,3 +176,5 @@ class Specialized:
     natives: tuple[Native, ...]
     breaks: tuple[Diagnostic, ...]
     inlined: tuple[Callable[..., Any], ...] = ()
+    settle: Callable[[GuardSet], GuardSet] | None = None
+    """Adds the conditions on symbolic sizes: after the segments' code, which may add some."""

@@ -290,6 +290,10 @@ class ResidualBuilder(Reifier):
     def result(self, name: str, parameters: str) -> Residual:
         """Returns the program as one definition."""
         head = f"def {name}({parameters}):"
+        self.lines[:0] = [
+            (f"    {line}", None, "")
+            for line in self.ev.sizes.prologue("\n".join(t for t, _, _ in self.lines))
+        ]
         lines = [head, *(text for text, _, _ in self.lines)]
         if not self.lines:
             lines.append("    pass")

@@ -29,7 +29,15 @@ from .definitions import Definition, Lowered
 from .functional import Functional, functionalize
 from .fuse import Call, Schedule, fuse
 from .groups_text import flat_lines, group_functions
-from .host import Constants, Finish, Host, simple_return, size_symbols
+from .host import (
+    Constants,
+    Finish,
+    Host,
+    UnknownSize,
+    check_sizes,
+    simple_return,
+    size_symbols,
+)
 from .lower import lower
 from .plans import ATenGraph
 from .print_triton_expressions import LIBRARY
@@ -52,7 +60,11 @@ def compile_segment(segment: Segment, options: Options) -> SegmentCode:
     if functional.torch_level or functional.forward is None:
         log.info("%s stays at torch level: %s", segment.name, functional.reason)
         return torch_text(segment, comments)
-    return _SegmentWriter(segment, functional, options, comments).write()
+    try:
+        return _SegmentWriter(segment, functional, options, comments).write()
+    except UnknownSize as why:
+        log.info("%s stays at torch level: %s", segment.name, why)
+        return torch_text(segment, comments)
 
 
 def user_lines(origins: Mapping[str, Origin]) -> dict[str, str]:
@@ -245,6 +257,7 @@ class _SegmentWriter:
                 lines = self._kernel_lines(
                     graph, name, schedule, symbols, comments, finish
                 )
+        check_sizes(graph, symbols, lines)
         lines = [*sizes, *lines]
         if externs and top:
             lines = self._guarded(graph, lines)
@@ -286,6 +299,8 @@ class _SegmentWriter:
         if not guards:
             return lines
         *body, last = lines
+        if not body:
+            return lines
         return [f"with {', '.join(guards)}:", *(f"    {line}" for line in body), last]
 
     def _mutations(

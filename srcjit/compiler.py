@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,12 +20,13 @@ from typing import Any
 import torch
 
 from srcjit import cache
-from srcjit.diagnostics import GraphBreakError, render
+from srcjit.diagnostics import GraphBreak, GraphBreakError, render
 from srcjit.dynamo import opaque
 from srcjit.facts import GlobalState
 from srcjit.guards import emit_guard
 from srcjit.load import function_from_source, load_module
 from srcjit.logs import logger
+from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.passes.program import (
     Continuation,
@@ -37,6 +39,8 @@ from srcjit.passes.program import (
 )
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource
+
+Codes = tuple[SegmentCode, ...]
 
 GUARD = "guard"
 """Name of the guard function in every emitted module."""
@@ -162,17 +166,31 @@ def compile_specialization(
     from srcjit.passes.pipeline import specialize
 
     state = GlobalState.now()
-    with _nothing_changed():
-        specialized = specialize(
-            function,
-            source,
-            arguments,
-            options,
-            _with_marks(hints or Hints(), arguments),
-        )
+
+    def attempt(hints: Hints) -> tuple[Specialized, Codes]:
+        specialized = specialize(function, source, arguments, options, hints)
         if options.fullgraph and specialized.breaks:
             raise GraphBreakError(specialized.breaks[0])
         codes = tuple(_segment_code(s, options) for s in specialized.segments)
+        if specialized.settle is not None:
+            guards = specialized.settle(specialized.guards)
+            specialized = replace(specialized, guards=guards)
+        return specialized, codes
+
+    with _nothing_changed():
+        wanted = _with_marks(hints or Hints(), arguments)
+        try:
+            specialized, codes = attempt(wanted)
+        except (GraphBreak, GraphBreakError):
+            raise
+        except Exception as problem:
+            symbolic = wanted.sizes or wanted.changed or options.dynamic
+            if not symbolic or os.environ.get("SRCJIT_RAISE") == "1":
+                raise
+            # Sizes are the part that can do without: for these ones alone it is simpler.
+            name = function.__qualname__
+            log.info("`%s` is compiled for fixed sizes: %s", name, problem)
+            specialized, codes = attempt(replace(wanted, fixed=True))
         return assemble(function, specialized, codes, state, options, make_stub)
 
 

@@ -220,6 +220,15 @@ class Dispatcher:
             made = compile_specialization(
                 self.function, self.source, arguments, self.options, self.hints
             )
+            if made.specialized.settle is not None and not made.guard(*values):
+                problem = self._unfit(made, arguments)
+                if os.environ.get(RAISE) == "1":
+                    raise problem
+                log.info("compiled again, for fixed sizes: %s", problem)
+                hints = replace(self.hints, fixed=True)
+                made = compile_specialization(
+                    self.function, self.source, arguments, self.options, hints
+                )
             if not made.guard(*values):
                 raise self._unfit(made, self._for_guards(values))
         shared.share(self.function, made)

@@ -26,6 +26,7 @@ from .frozen import is_frozen
 from .modules import MODULE_TABLES, refuse_written
 from .names import library_value
 from .registry import evaluates
+from .sizes import pin
 from .sources import Attribute, Bound, Global, Item
 from .values import (
     BuiltinMethod,
@@ -122,6 +123,8 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
                 return base.receiver
             if name == "__name__":
                 return constant(base.attribute)
+        case Scalar() if base.sizes:
+            return load(ev, pin(ev, base), name)
         case Scalar():
             raise Break("SJ020", f"`{name}` of a run-time number", harmless=True)
     raise Break("SJ020", f"attribute `{name}` of a {type(base).__name__}")
@@ -180,7 +183,7 @@ def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
     if name == "__class__":
         return Known(base.cls, None)
     if name in _TENSOR_FACTS:
-        return constant(getattr(base.fake, name))
+        return ev.sizes.value(getattr(base.fake, name))
     if name in _TENSOR_VIEWS:
         return ev.builder.call(
             "call_function", getattr, [base, constant(name)], {}, name

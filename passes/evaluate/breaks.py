@@ -57,6 +57,10 @@ class Respecialize(Exception):
         self.source_text = source_text
 
 
+class FixSizes(Exception):
+    """Evaluation must start again without symbolic sizes: PyTorch cannot do with them."""
+
+
 def unknown_operand(what: str) -> Break:
     """The break for an operation on a value that only the running program knows."""
     return Break("SJ020", f"{what} a value that is not known", needs_unknown=True)

@@ -6,12 +6,14 @@ errors; nothing here knows an operator.
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -23,8 +25,9 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from srcjit.diagnostics import GraphBreak
 
 from ..program import Segment
-from .breaks import Break
+from .breaks import Break, FixSizes
 from .frozen import is_frozen
+from .sizes import is_symbolic
 from .values import (
     DictValue,
     Known,
@@ -213,14 +216,16 @@ class SegmentBuilder:
             for value in [*args, *kwargs.values()]:
                 self.evaluator.use_deep(value)
             return constant(result)
-        if isinstance(result, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise Break(
-                "SJ020",
-                "a result depends on a run-time number",
-                needs_known=_first_scalar([*args, *kwargs.values()]),
-            )
-        if _has_symbolic_size(result):
-            # NOTE: sizes are static for now; a size that depends on a number fixes the number.
+        if not _has_tensor(result) and is_symbolic(result):
+            for value in [*args, *kwargs.values()]:
+                self.evaluator.use_deep(value)
+            try:
+                return self.evaluator.sizes.value(result)
+            except Break as stop:
+                stop.needs_known = _first_scalar([*args, *kwargs.values()])
+                raise
+        if _has_unknown_size(result, self.evaluator):
+            # NOTE: a size that depends on a number whose value is not at hand fixes it.
             raise Break(
                 "SJ020",
                 "a size depends on a run-time number",
@@ -245,7 +250,7 @@ class SegmentBuilder:
         if (reason := eager_raises(name, args)) is not None:
             raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
-            with self.evaluator.fake_mode:
+            with self.evaluator.fake_mode, self._rules([*args, *kwargs.values()]):
                 if kind == "call_method":
                     return getattr(args[0], target)(*args[1:], **kwargs)
                 return target(*args, **kwargs)
@@ -257,15 +262,43 @@ class SegmentBuilder:
             raise Break(
                 "SJ104", f"the shape of `{name}`'s result depends on data"
             ) from error
-        except GuardOnDataDependentSymNode as error:
-            raise Break("SJ020", f"`{name}` decides on a run-time number") from error
-        except (UnsupportedFakeTensorException, UnsupportedOperatorException) as error:
-            raise Break("SJ105", f"fake tensors cannot run `{name}`") from error
         except Exception as error:
-            first = str(error).splitlines()[0] if str(error) else ""
-            raise Break(
-                "SJ030", f"`{name}` raises {type(error).__name__}: {first}"
-            ) from error
+            if self._sized([*args, *kwargs.values()]):
+                raise FixSizes(f"`{name}`: {error}") from error
+            raise self._failure(name, error) from error
+
+    def _failure(self, name: str, error: Exception) -> Break:
+        """Says what an exception of an operation on fakes means for the program."""
+        if isinstance(error, GuardOnDataDependentSymNode):
+            return Break("SJ020", f"`{name}` decides on a run-time number")
+        if isinstance(
+            error, UnsupportedFakeTensorException | UnsupportedOperatorException
+        ):
+            return Break("SJ105", f"fake tensors cannot run `{name}`")
+        first = str(error).splitlines()[0] if str(error) else ""
+        return Break("SJ030", f"`{name}` raises {type(error).__name__}: {first}")
+
+    def _rules(self, operands: list[Any]) -> contextlib.AbstractContextManager[Any]:
+        """PyTorch's rules for symbolic sizes; its own in C++ make numbers of some."""
+        if self._sized(operands):
+            return enable_python_dispatcher()
+        return contextlib.nullcontext()
+
+    def _sized(self, operands: Any) -> bool:
+        if not self.evaluator.sizes.places:
+            return False
+        if isinstance(operands, torch.Tensor):
+            return any(
+                isinstance(n, torch.SymInt)
+                for n in (*operands.size(), *operands.stride())
+            )
+        if isinstance(operands, (list, tuple)):
+            return any(self._sized(o) for o in operands)
+        if isinstance(operands, dict):
+            return self._sized(list(operands.values()))
+        if isinstance(operands, slice):
+            return self._sized([operands.start, operands.stop, operands.step])
+        return isinstance(operands, torch.SymInt | torch.SymFloat)
 
     def _node(
         self,
@@ -335,6 +368,8 @@ class SegmentBuilder:
                     items.append(self._wrap(item, child, known))
                 elif is_constant(item):
                     items.append(constant(item))
+                elif is_symbolic(item):
+                    items.append(self.evaluator.sizes.value(item))
                 else:
                     raise Break(
                         "SJ105", "an operation returns an object that is no tensor"
@@ -355,6 +390,7 @@ class SegmentBuilder:
             if node.op == "placeholder" and not node.users:
                 self.inputs.pop(self._position(node))
                 self.graph.erase_node(node)
+        self._add_sizes()
         self.graph.lint()
         module = torch.fx.GraphModule(torch.nn.Module(), self.graph, self.name)
         return Segment(
@@ -367,6 +403,12 @@ class SegmentBuilder:
                 n.name: n.meta["origin"] for n in self.graph.nodes if "origin" in n.meta
             },
         )
+
+    def _add_sizes(self) -> None:
+        """Adds the sizes that no input of the segment has as one of its own."""
+        inputs = [self.fake(value) for value in self.inputs]
+        for scalar in self.evaluator.sizes.placeholders(inputs, inputs):
+            self._placeholder(scalar, scalar.name or "size")
 
     def _position(self, node: torch.fx.Node) -> int:
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
@@ -440,19 +482,20 @@ def may_raise(target: Any) -> bool:
     return name not in _NEVER_RAISES
 
 
-def _has_symbolic_size(result: Any) -> bool:
+def _has_unknown_size(result: Any, evaluator: Evaluator) -> bool:
     if isinstance(result, torch.Tensor):
         return any(
-            isinstance(s, torch.SymInt) for s in (*result.shape, *result.stride())
+            isinstance(s, torch.SymInt) and not evaluator.sizes.is_backed(s)
+            for s in (*result.shape, *result.stride())
         )
     if isinstance(result, (tuple, list)):
-        return any(_has_symbolic_size(item) for item in result)
+        return any(_has_unknown_size(item, evaluator) for item in result)
     return False
 
 
 def _first_scalar(values: list[Value]) -> Scalar | None:
     for value in values:
-        if isinstance(value, Scalar):
+        if isinstance(value, Scalar) and not value.sizes:
             return value
         if isinstance(value, (TupleValue, ListValue)) and value.items:
             found = _first_scalar(list(value.items))

@@ -214,6 +214,8 @@ def _len(ev: Evaluator, obj: Value, /) -> Value:
         result = call_special(ev, value, "__len__")
         if result is not None:
             return result
+    if isinstance(value, TensorValue) and value.fake.dim():
+        return ev.sizes.value(value.fake.size(0))
     return constant(size_of(ev, value))
 
 

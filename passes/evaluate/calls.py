@@ -36,6 +36,7 @@ from . import (
     module_calls,
     module_trees,
     registry,
+    sizes,
     special_methods,
     tensors,
 )
@@ -350,10 +351,14 @@ def fold_call(
             argument of kernels has to be known after all.
     """
     name = getattr(function, "__name__", "a function")
+    if not kwargs and args:
+        number = sizes.call(ev, function, args)
+        if number is not None:
+            return number
     for value in args:
         if isinstance(value, TensorValue):
             raise Break("SJ103", f"`{name}` reads the value of a tensor", harmless=True)
-        if isinstance(value, Scalar):
+        if isinstance(value, Scalar) and not value.sizes:
             raise Break(
                 "SJ020",
                 f"`{name}` of a run-time number",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
-from . import user_operators
+from . import sizes, user_operators
 from .breaks import Break, unknown_operand
 from .enums import members, unboxed
 from .lazy import iterate as iterate_over
@@ -80,6 +80,8 @@ def compare_values(
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return ev.builder.call("call_function", function, [left, right], {}, name)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
+        if sizes.all_sized((left, right)):
+            return constant(sizes.compare(ev, function, left, right))
         kinds = [python_type(v) for v in (left, right)]
         if all(kind in (int, float, bool) for kind in kinds):
             texts = [operand_text(ev, v) for v in (left, right)]
@@ -149,6 +151,10 @@ def equal(ev: Evaluator, left: Value, right: Value) -> bool:
         right, (SetValue, ViewValue)
     ):
         return set(as_set(ev, left).items) == set(as_set(ev, right).items)
+    if sizes.all_sized((left, right)):
+        return sizes.compare(ev, operator.eq, left, right)
+    if sizes.is_sized(left) or sizes.is_sized(right):
+        return equal(ev, sizes.pin(ev, left), sizes.pin(ev, right))
     if isinstance(left, (TensorValue, Scalar)) or isinstance(
         right, (TensorValue, Scalar)
     ):

@@ -13,6 +13,7 @@ from . import enums
 from .breaks import Break
 from .iterators import iterate, iterate_in_any_order
 from .registry import HANDLERS, Handler, evaluates
+from .sizes import is_sized, pin
 from .truth import truth
 from .values import (
     DictValue,
@@ -71,6 +72,8 @@ def _number(cls: type) -> Handler:
         if isinstance(value, Scalar):
             if value.kind is cls:
                 return value
+            if value.sizes:
+                return fold_call(ev, cls, [value], {})
             raise Break(
                 "SJ020",
                 f"`{cls.__name__}` of a run-time number",
@@ -112,7 +115,7 @@ def _bool(ev: Evaluator, value: Value | None = None, /) -> Value:
     if value is None:
         return constant(False)
     value = ev.look(value)
-    if isinstance(value, Scalar):
+    if isinstance(value, Scalar) and not value.sizes:
         return ev.scalar(f"bool({ev.residual.reify(value)})", bool, "condition")
     if isinstance(value, TensorValue):
         _reads_tensor(ev, value, bool)
@@ -149,7 +152,7 @@ def _rounded(ev: Evaluator, function: Any, value: Value, rest: list[Value]) -> V
         if name == "abs":
             return ev.builder.call("call_method", "abs", [value, *rest], {}, name)
         raise Break("SJ103", f"`{name}` of a tensor", harmless=True)
-    if isinstance(value, Scalar):
+    if isinstance(value, Scalar) and not value.sizes:
         kind = value.kind if function is abs and value.kind is not bool else int
         raise Break(
             "SJ020",
@@ -167,6 +170,7 @@ def _rounded(ev: Evaluator, function: Any, value: Value, rest: list[Value]) -> V
 @evaluates(builtins.hash)
 def _hash(ev: Evaluator, value: Value, /) -> Value:
     value = ev.look(value)
+    value = pin(ev, value)
     if isinstance(value, Known) and type(value.obj) in (int, float, bool):
         return constant(hash(ev.use(value)))
     raise Break("SJ010", "`hash` of an object", harmless=True, result=int)
@@ -248,6 +252,8 @@ def _tuple(ev: Evaluator, iterable: Value | None = None, /) -> Value:
 @evaluates(torch.Size)
 def _size(ev: Evaluator, iterable: Value | None = None, /) -> Value:
     items = iterate(ev, iterable) if iterable is not None else []
+    if any(is_sized(ev.look(item)) for item in items):
+        return TupleValue(items, torch.Size)
     parts = [ev.known(item, "a size") for item in items]
     try:
         return constant(torch.Size(parts))

@@ -12,7 +12,7 @@ and expression has a module of its own, and `split` says what happens at a graph
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import FunctionType
 from typing import Any
@@ -33,6 +33,7 @@ from .builder import SegmentBuilder
 from .frames import Block, Frame
 from .guarding import GuardRecorder
 from .journal import Journal
+from .sizes import Sizes, pinned
 from .sources import Item, Source
 from .values import (
     DictValue,
@@ -78,6 +79,7 @@ class Evaluator:
         options: Options,
         dynamic: frozenset[str],
         taken_names: set[str],
+        sizes: Mapping[str, frozenset[int]] | None = None,
     ) -> None:
         from ..residual import ResidualBuilder
 
@@ -90,6 +92,7 @@ class Evaluator:
         self.namer = Namer(taken_names)
         self.guards = GuardRecorder(self.journal, self.namer)
         self.residual = ResidualBuilder(self)
+        self.sizes = Sizes(self, sizes)
         self.frames: list[Frame] = []
         self.arguments: dict[str, Any] = {}
         self.own_locals: set[str] = set()
@@ -287,14 +290,7 @@ class Evaluator:
     def scalar(self, text: str, kind: type, hint: str) -> Scalar:
         """Returns a new run-time number of exact type `kind` (int, float or bool)."""
         symbol: Any = None
-        if self.fake_mode.shape_env is None:
-            # Made when the first number needs it: it imports a large part of PyTorch.
-            from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-            self.fake_mode.shape_env = ShapeEnv(
-                allow_scalar_outputs=False, allow_dynamic_output_shape_ops=False
-            )
-        shape_env = self.fake_mode.shape_env
+        shape_env = self.shape_env()
         with shape_env.ignore_fresh_unbacked_symbols():
             if kind is int:
                 symbol = shape_env.create_unbacked_symint()
@@ -303,6 +299,19 @@ class Evaluator:
             elif kind is bool:
                 symbol = shape_env.create_unbacked_symbool()
         return Scalar(text, kind, symbol, name=hint)
+
+    def shape_env(self) -> Any:
+        """PyTorch's book of symbolic numbers, and of what was decided on them."""
+        if self.fake_mode.shape_env is None:
+            # Made when the first number needs it: it imports a large part of PyTorch.
+            from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+            self.fake_mode.shape_env = ShapeEnv(
+                allow_scalar_outputs=False,
+                allow_dynamic_output_shape_ops=False,
+                duck_shape=False,
+            )
+        return self.fake_mode.shape_env
 
     def use(self, value: Known) -> Any:
         """Returns the object of a known value, guarded because something depends on it."""
@@ -346,6 +355,8 @@ class Evaluator:
                     if value.cls in (tuple, torch.Size)
                     else value.cls(*items)
                 )
+            case Scalar() if value.sizes:
+                return pinned(self, value)
             case Scalar():
                 raise Break(
                     "SJ020",

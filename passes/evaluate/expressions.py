@@ -259,7 +259,7 @@ def _binary(ev: Evaluator, frame: Frame, node: cst.BinaryOperation) -> Value:
 def _unary(ev: Evaluator, frame: Frame, node: cst.UnaryOperation) -> Value:
     operand = evaluate(ev, frame, node.expression)
     if isinstance(node.operator, cst.Not):
-        if isinstance(operand, Scalar):
+        if isinstance(operand, Scalar) and not operand.sizes:
             return ev.scalar(f"(not {ev.residual.reify(operand)})", bool, "negated")
         if isinstance(operand, TensorValue):
             raise Break("SJ101", "branch on tensor data", harmless=True, result=bool)

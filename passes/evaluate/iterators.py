@@ -13,6 +13,7 @@ from .breaks import Break
 from .lazy import at_hand, lazy_iterator, next_item
 from .lazy import iterate as iterate_over
 from .registry import evaluates
+from .sizes import all_sized, extreme
 from .truth import truth
 from .values import (
     InstanceValue,
@@ -262,6 +263,10 @@ def _extreme(
         raise Break("SJ030", "raises TypeError: a default with several arguments")
     plain = key is None or is_none(key)
     keys = items if plain else [call(ev, key, item) for item in items]  # type: ignore[arg-type]
+    if plain and all_sized(items):
+        result = extreme(ev, function.__name__, items)
+        if result is not None:
+            return result
     known = [ev.known(k, f"`{function.__name__}`") for k in keys]
     try:
         position: int = function(range(len(items)), key=lambda i: known[i])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
-from . import user_operators
+from . import sizes, user_operators
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .values import (
@@ -94,11 +94,19 @@ def apply(
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return ev.builder.call("call_function", function, [left, right], {}, name)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
+        if sizes.all_sized((left, right)):
+            result = sizes.binary(ev, name, left, right)
+            if result is not None:
+                return result
+            return fold(ev, function, left, right)
         return _scalar(ev, name, left, right)
     if user_operators.is_user_object(left) or user_operators.is_user_object(right):
         return user_operators.binary(ev, name, left, right)
     if isinstance(left, ListValue) and name == "add" and isinstance(right, ListValue):
         return ListValue([*ev.list_items(left), *ev.list_items(right)])
+    if name == "add" and _tuples(left, right) and _has_numbers(left, right):
+        cls = type(function(_empty(left), _empty(right)))
+        return TupleValue([*tuple_items(left), *tuple_items(right)], cls)
     if _is_size(left) or _is_size(right):
         return fold(ev, function, left, right)
     if name == "add" and _tuples(left, right):
@@ -129,6 +137,19 @@ def _tuples(left: Value, right: Value) -> bool:
         or (isinstance(v, Known) and type(v.obj) in (tuple, torch.Size))
         for v in (left, right)
     ) and not (isinstance(left, Known) and isinstance(right, Known))
+
+
+def _has_numbers(*values: Value) -> bool:
+    return any(
+        isinstance(v, TupleValue) and any(isinstance(i, Scalar) for i in v.items)
+        for v in values
+    )
+
+
+def _empty(value: Value) -> Any:
+    cls = python_type(value)
+    assert cls is not None
+    return cls()
 
 
 def tuple_items(value: Value) -> list[Value]:
@@ -286,14 +307,20 @@ def unary(ev: Evaluator, node_type: type, operand: Value) -> Value:
         raise unknown_operand(f"`{name}` needs")
     if isinstance(operand, TensorValue):
         return ev.builder.call("call_function", function, [operand], {}, name)
+    if isinstance(operand, Scalar) and operand.sizes and name == "neg":
+        result = sizes.negated(ev, operand)
+        return result if result is not None else fold(ev, function, operand)
     if (
         isinstance(operand, Scalar)
         and operand.kind in (int, float)
+        and not operand.sizes
         and name != "invert"
     ):
         return ev.scalar(
             f"({symbol}{operand_text(ev, operand)})", operand.kind, "number"
         )
+    if isinstance(operand, Scalar) and operand.sizes:
+        return fold(ev, function, operand)
     if isinstance(operand, Scalar):
         raise Break(
             "SJ020", f"`{name}` of a run-time number", harmless=True, result=int

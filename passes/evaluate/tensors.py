@@ -14,6 +14,7 @@ import torch
 
 from .breaks import Break
 from .frozen import is_member
+from .sizes import pin
 from .values import (
     DictValue,
     Known,
@@ -125,6 +126,7 @@ def call_function(
         return _pure(ev, function, args, kwargs)
     name = getattr(function, "__name__", str(function)).rsplit(".", 1)[-1].strip("_")
     if function is torch.tensor or function is torch.as_tensor:
+        args = [_literal(ev, value) for value in args]
         _check_literal(ev, args, kwargs)
     return ev.builder.call("call_function", function, args, kwargs, name or "value")
 
@@ -142,6 +144,18 @@ def _pure(
     except Exception as error:
         raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
     return constant(result) if is_constant(result) else Known(result, None)
+
+
+def _literal(ev: Evaluator, value: Value) -> Value:
+    """`value` with plain numbers in place of those computed from sizes."""
+    value = ev.look(value)
+    if isinstance(value, ListValue):
+        items = ev.list_items(value)
+        if any(isinstance(ev.look(i), Scalar | ListValue | TupleValue) for i in items):
+            return ListValue([_literal(ev, item) for item in items])
+    if isinstance(value, TupleValue) and value.cls in (tuple, torch.Size):
+        return TupleValue([_literal(ev, item) for item in value.items])
+    return pin(ev, value)
 
 
 def _check_literal(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> None:

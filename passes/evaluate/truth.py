@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
+from .sizes import compare
 from .values import (
     BuiltinMethod,
     ContextValue,
@@ -30,6 +32,7 @@ from .values import (
     Unknown,
     Value,
     ViewValue,
+    constant,
     is_constant,
 )
 
@@ -61,6 +64,8 @@ def truth(ev: Evaluator, value: Value) -> bool:
             return size_of(ev, value) > 0
         case TensorValue():
             raise Break("SJ101", "branch on tensor data")
+        case Scalar() if value.sizes:
+            return compare(ev, operator.ne, value, constant(0))
         case Scalar():
             raise Break("SJ101", "branch on a number that is only known at run time")
         case ListValue() | DictValue() | SetValue() | TupleValue() | ModuleSlice():

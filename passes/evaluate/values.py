@@ -65,7 +65,8 @@ class Scalar(Value):
     """A Python number that only exists at run time.
 
     `text` is a residual expression (cheap, cannot raise); `kind` its exact type; `symbol` the
-    SymInt/SymFloat/SymBool that stands for it in segments.
+    SymInt/SymFloat/SymBool that stands for it in segments. A number that is computed from
+    symbolic sizes alone has those `sizes` (SymInts), and `hint` is its value in this call.
     """
 
     text: str
@@ -73,6 +74,8 @@ class Scalar(Value):
     symbol: Any = None
     name: str | None = None
     node: torch.fx.Node | None = None
+    hint: Any = None
+    sizes: tuple[Any, ...] = ()
 
 
 @dataclass(eq=False)
@@ -276,6 +279,8 @@ def is_constant(obj: Any) -> bool:
         return all(is_constant(item) for item in obj)
     if type(obj) is slice:
         return is_constant((obj.start, obj.stop, obj.step))
+    if type(obj) is torch.Size:
+        return all(type(item) is int for item in obj)
     return type(obj) in CONSTANT_TYPES
 
 

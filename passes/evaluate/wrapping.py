@@ -147,8 +147,12 @@ def wrap_tensor(ev: Evaluator, tensor: torch.Tensor, source: Source) -> TensorVa
             "SJ110", f"`{source.residual}` has a pending conjugation or negation"
         )
     ev.guards.add_tensor(source, tensor)
+    symbolic = ev.sizes.dims(tensor, source)
     with torch.no_grad():
-        fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
+        if symbolic:
+            fake = ev.sizes.fake(tensor, source, symbolic)
+        else:
+            fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
     return TensorValue(fake, source=source, cls=type(tensor))
 
 
@@ -179,7 +183,10 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         # The path may lead to another number once the program has written there.
         text = ev.residual.fresh(source.hint)
         ev.residual.emit_tracked(f"{text} = {source.residual}")
-    scalar = ev.scalar(text, kind, source.hint)
+    if ev.sizes.takes(obj):
+        scalar = ev.sizes.number(obj, source, text)
+    else:
+        scalar = ev.scalar(text, kind, source.hint)
     ev.journal.set_item(ev.memo, key, (scalar, source))
     # NOTE: not undone with the statement, which may break because of this very number.
     ev.scalar_sources[scalar.text] = source.guard
