@@ -10,6 +10,8 @@ import contextlib
 import logging
 import os
 import random
+import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -318,7 +320,8 @@ def _nothing_changed() -> Iterator[None]:
     cpu = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     try:
-        with _saved_tensors_unhooked():
+        # What fakes warn about, the program itself warns about on the user's line.
+        with _saved_tensors_unhooked(), _silence:
             yield
     finally:
         fakes.disabled = silent
@@ -326,6 +329,36 @@ def _nothing_changed() -> Iterator[None]:
         torch.set_rng_state(cpu)
         if cuda:
             torch.cuda.set_rng_state_all(cuda)
+
+
+class _Silence:
+    """No warnings while any thread compiles.
+
+    `warnings.catch_warnings` alone would leave the filters of one thread behind where two
+    overlap.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._filters = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._filters = warnings.catch_warnings()
+                self._filters.__enter__()
+                warnings.simplefilter("ignore")
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._filters.__exit__(None, None, None)
+
+
+_silence = _Silence()
 
 
 def _saved_tensors_unhooked() -> contextlib.AbstractContextManager[Any]:
