@@ -162,7 +162,7 @@ class Outliner:
         """Returns the function and its call."""
         walk = Walk.over(self.statements, self.around.bound)
         written = (walk.written - walk.declared_global) & self.around.local
-        if written & walk.rebound_by_closures:
+        if walk.rebound_by_closures & self.around.local:
             raise CannotOutline(
                 "a nested function binds a variable of the function", self.statements[0]
             )

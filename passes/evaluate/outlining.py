@@ -13,7 +13,7 @@ import libcst as cst
 
 from srcjit.source import FunctionSource
 
-from ..flow import deleted
+from ..flow import Walk, deleted
 from ..outline import (
     UNBOUND,
     CannotOutline,
@@ -75,6 +75,7 @@ def emit_native(
     if not harmless:
         residual.settle(resuming.live_values(ev))
     bound = writes(statements)
+    bound |= Walk.over(statements).rebound_by_closures & frame.locals
     # What the statements may leave as it is has to be there, or to be known as unbound.
     maybe = (bound - definitely_bound(statements)) & frame.locals
     for name in maybe - set(values):
@@ -91,7 +92,12 @@ def emit_native(
     for name in sorted(values):
         text = residual.reify(values[name])
         if name in bound:
-            keep = name == text and not _is_read_elsewhere(ev, frame, name, bound)
+            others = roots(ev, [v for n, v in values.items() if n != name])
+            keep = (
+                name == text
+                and name not in others
+                and not _is_read_elsewhere(ev, frame, name, bound)
+            )
             variable = name if keep else residual.variable(name)
             if variable != text:
                 residual.emit(f"{variable} = {text}")

@@ -445,6 +445,43 @@ def attribute_keeps_the_old_tensor(y, st):
     return y + st.x
 
 
+def two_names_of_one_tensor_in_try(a, c):
+    try:
+        print("t")
+    except RuntimeError:
+        pass
+    else:
+        for i in opaque([1]):
+            a, u = pair(a * 1, torch.tanh(a))
+    finally:
+        a = c
+    a.clamp_(-1, 1)
+
+
+def closure_that_rebinds_in_with(a, c):
+    v = a * 1
+    with torch.no_grad():
+
+        def f(p):
+            nonlocal v
+            v = v + 1
+            c.add_(0.5)
+            return p
+
+        print("x")
+        n = 0
+        while n < 2 and opaque(True):
+            n += 1
+            a = v
+            w = f(c)
+    return v, a
+
+
+def _same():
+    a = torch.randn(3, 4) * 3
+    return a, a
+
+
 def _one():
     return (torch.ones(2),)
 
@@ -471,6 +508,8 @@ def _flag(k):
 
 
 ATTACKS = {
+    two_names_of_one_tensor_in_try: [_same],
+    closure_that_rebinds_in_with: [_same],
     break_in_with: [_several],
     continue_in_try: [_several],
     jumps_in_match: [_several],
