@@ -57,12 +57,13 @@ def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
             return
         _check_dataclass(base.cls, name)
         if base.name is not None:
-            residual = ev.residual
             holder = base.name
-            ev.effect(
-                lambda: residual.emit(f"{holder}.{name} = {residual.reify(value)}"),
-                value,
-            )
+            cls = base.cls
+
+            def replay() -> None:
+                _emit_store(ev, cls, object.__setattr__, holder, name, value)
+
+            ev.effect(replay, value)
         ev.journal.set_item(base.attributes, name, value)
         return
     if isinstance(base, FunctionValue):
@@ -147,9 +148,21 @@ def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
 
     def replay() -> None:
         save_old(ev, target)
-        residual.emit(f"{residual.reify(base)}.{name} = {residual.reify(value)}")
+        _emit_store(ev, cls, library, residual.reify(base), name, value)
 
     ev.effect(replay, value)
+
+
+def _emit_store(
+    ev: Evaluator, cls: type, library: Any, holder: str, name: str, value: Value
+) -> None:
+    """Emits a plain store: the class's own `__setattr__`, if any, has been evaluated."""
+    residual = ev.residual
+    if cls.__setattr__ is library:
+        residual.emit(f"{holder}.{name} = {residual.reify(value)}")
+    else:
+        setter = residual.constant_name(library, "set_attribute")
+        residual.emit(f"{setter}({holder}, {name!r}, {residual.reify(value)})")
 
 
 def _target_source(obj: Any, source: Source, name: str) -> Source:

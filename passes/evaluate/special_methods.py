@@ -34,7 +34,7 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
             continue
         static = owner.__dict__[name]
         if is_frozen(owner.__module__):
-            return None
+            return _stays_absent(ev, cls, name)
         if not isinstance(static, FunctionType):
             raise Break("SJ020", f"`{cls.__name__}.{name}` is not a function")
         if isinstance(receiver, Known):
@@ -43,7 +43,20 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
         return MethodValue(
             attributes.user_function(ev, cls, static, name), receiver, name
         )
-    return None
+    return _stays_absent(ev, cls, name)
+
+
+def _stays_absent(ev: Evaluator, cls: type, name: str) -> None:
+    """Guards that a user's class gets no such method later."""
+    if is_frozen(cls.__module__):
+        return
+    holder = ev.guards.bind(cls, cls.__name__)
+    inherited = getattr(cls, name, None)
+    if inherited is None:
+        ev.guards.add(f"not hasattr({holder}, {name!r})")
+    else:
+        library = ev.guards.bind(inherited, name.strip("_"))
+        ev.guards.add(f"{holder}.{name} is {library}")
 
 
 def call_special(
