@@ -239,9 +239,9 @@ class Host:
                         self.lines.append(f"{p.name} = {self.text(node)}")
             if isinstance(p, Buffer) and p.name not in self.allocated:
                 self.allocated.add(p.name)
-                node = self._source(p.name)
-                if node is not None and self.named.get(node, p.name) != p.name:
-                    self.lines.append(f"{p.name} = {self.named[node]}")
+                made = self._source(p.name)
+                if made is not None and self.named.get(made, p.name) != p.name:
+                    self.lines.append(f"{p.name} = {self.named[made]}")
 
     def _source(self, name: str) -> fx.Node | None:
         for d in self.lowered.definitions:

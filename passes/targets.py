@@ -49,7 +49,7 @@ def why_aten(devices: set[torch.device]) -> str:
     if kinds <= {"cpu"}:
         from srcjit.runtime import missing_compiler
 
-        return missing_compiler()
+        return str(missing_compiler())
     if "cuda" in kinds:
         return "Triton is not installed"
     return f"no kernels are made for {' and '.join(sorted(kinds))} tensors"

@@ -419,7 +419,7 @@ def extreme(ev: Evaluator, name: str, items: list[Value]) -> Value | None:
     operands = [_integer(ev, v) for v in items]
     if any(n is None for n in operands):
         return None
-    function = torch.sym_min if name == "min" else torch.sym_max
+    function: Any = torch.sym_min if name == "min" else torch.sym_max
     result = operands[0]
     for other in operands[1:]:
         result = function(result, other)

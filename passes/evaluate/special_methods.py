@@ -34,7 +34,7 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
             continue
         static = owner.__dict__[name]
         if is_frozen(owner.__module__):
-            return _stays_absent(ev, cls, name)
+            break
         if not isinstance(static, FunctionType):
             raise Break("SJ020", f"`{cls.__name__}.{name}` is not a function")
         if isinstance(receiver, Known):
@@ -43,7 +43,8 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
         return MethodValue(
             attributes.user_function(ev, cls, static, name), receiver, name
         )
-    return _stays_absent(ev, cls, name)
+    _stays_absent(ev, cls, name)
+    return None
 
 
 def _stays_absent(ev: Evaluator, cls: type, name: str) -> None:

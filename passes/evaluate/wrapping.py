@@ -183,7 +183,7 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         # The path may lead to another number once the program has written there.
         text = ev.residual.fresh(source.hint)
         ev.residual.emit_tracked(f"{text} = {source.residual}")
-    if ev.sizes.takes(obj):
+    if isinstance(obj, int) and ev.sizes.takes(obj):
         scalar = ev.sizes.number(obj, source, text)
     else:
         scalar = ev.scalar(text, kind, source.hint)

@@ -27,8 +27,16 @@ class State:
         self.inner = Inner()
 
 
+def pair(left, right):
+    return left, right
+
+
 def opaque(x):
     return eval("x", {"x": x})
+
+
+def pair(x, y):
+    return y, x
 
 
 def change(st):
