@@ -27,10 +27,6 @@ class State:
         self.inner = Inner()
 
 
-def pair(left, right):
-    return left, right
-
-
 def opaque(x):
     return eval("x", {"x": x})
 
