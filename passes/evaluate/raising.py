@@ -56,6 +56,8 @@ def eager_raises(name: str, args: list[Any]) -> str | None:
             result.is_floating_point or result.is_complex
         ):
             result = torch.get_default_dtype()
+        if any(s == 0 and n > 1 for n, s in zip(first.shape, first.stride())):
+            return "elements of what is written share one place in memory"
         if not torch.can_cast(result, first.dtype):
             return f"{result} cannot be cast to {first.dtype}"
         if any(_overlap_in_part(first, other) for other in tensors[1:]):
