@@ -116,7 +116,6 @@ def _evaluate(
         continuations=tuple(ev.continuations),
         natives=tuple(ev.natives),
         breaks=tuple(ev.breaks),
-        inlined=tuple(ev.inlined.values()),
         settle=ev.sizes.settle if ev.sizes.places else None,
     )
 

@@ -29,7 +29,6 @@ from .loops import (
 )
 from .print_cpp_values import C_TYPES, EXPENSIVE, Printer, Text, index_text
 
-_WIDTH = 88
 _LONG = 56
 """Characters from which an operand gets a variable of its own."""
 

@@ -175,6 +175,5 @@ class Specialized:
     continuations: tuple[Continuation, ...]
     natives: tuple[Native, ...]
     breaks: tuple[Diagnostic, ...]
-    inlined: tuple[Callable[..., Any], ...] = ()
     settle: Callable[[GuardSet], GuardSet] | None = None
     """Adds the conditions on symbolic sizes: after the segments' code, which may add some."""

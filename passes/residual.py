@@ -404,14 +404,14 @@ def _used_once(ev: Evaluator, value: Value) -> set[int]:
                 visit(child)
         elif not isinstance(item, (Known, TensorValue, Scalar, Unknown)):
             # Anything else may hold a second reference.
-            for other in tensors_holders(item):
+            for other in containers_below(item):
                 counts[id(other)] = counts.get(id(other), 0) + 2
 
     visit(value)
     return {key for key, count in counts.items() if count == 1}
 
 
-def tensors_holders(value: Value) -> Iterator[Value]:
+def containers_below(value: Value) -> Iterator[Value]:
     """Yields the lists and dicts directly below a value that is no plain container."""
     stack = [value]
     seen: set[int] = set()

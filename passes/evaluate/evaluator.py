@@ -119,8 +119,6 @@ class Evaluator:
         self.last_break_segments = -1
         self.continuations: list[Continuation] = []
         self.natives: list[Native] = []
-        self.inlined: dict[int, Callable[..., Any]] = {}
-        self.return_value: Value | None = None
         self._origin_stack: list[Origin] = []
 
     def next_segment(self) -> str:
@@ -248,7 +246,6 @@ class Evaluator:
         if frame.on_return is not None:
             frame.on_return(value)
             return
-        self.return_value = value
         self.residual.finish(value)
         self.finished = True
 

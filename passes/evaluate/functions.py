@@ -139,7 +139,6 @@ def _frame(
     frame.env.update(bind(_signature(ev, function, source), args, kwargs))
     if not frozen or function.source is not None:
         _guard_code(ev, function)
-        ev.inlined.setdefault(id(obj), obj)
     return frame
 
 

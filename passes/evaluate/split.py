@@ -32,13 +32,10 @@ from .values import Unknown, Value
 if TYPE_CHECKING:
     from .evaluator import Evaluator
 
-_COMPOUND = (cst.If, cst.For, cst.While, cst.With, cst.Try, cst.TryStar, cst.Match)
-
 
 def handle(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
     """Goes on after `statement` broke; everything it did has been rolled back."""
     frame.blocks[-1].index += 1
-    ev.journal.record(lambda: None)
     _respecialize_if_needed(ev, stop)
     if isinstance(statement, cst.If):
         _if(ev, frame, statement, stop)
