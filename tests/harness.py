@@ -32,6 +32,9 @@ Made = tuple[Any, tuple[Any, ...], dict[str, Any]]
 EXACT = ("source", "specialize")
 """Stages at which the very same torch operations run, so that results are equal bit by bit."""
 
+_USER_CODE = ("tests/programs", "tests/constructs", "examples")
+"""Where the functions stand that tests compile."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
@@ -122,7 +125,7 @@ def _failure(exception: BaseException) -> Failure:
     trace = exception.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
-        if "/tests/programs/" in name or "/examples/" in name:
+        if any(f"/{folder}/" in name for folder in _USER_CODE):
             file, line = name, trace.tb_lineno
         trace = trace.tb_next
     return Failure(type(exception), str(exception), file, line)
