@@ -60,6 +60,7 @@ def normalize(
     local: Collection[str] | None = None,
     unstable: Collection[str] = (),
     stable: Callable[[cst.BaseExpression], bool] | None = None,
+    whole: cst.GeneratorExp | None = None,
 ) -> list[Statement]:
     """Puts one statement into A-normal form.
 
@@ -77,6 +78,8 @@ def normalize(
             are read where Python reads them. Other names may be read a little later.
         stable: Tells of a dotted name that reading it later in the statement is no
             difference. It replaces the rule for `local`.
+        whole: A generator expression that stays where it is if it is all that a call is
+            given: its items cannot be computed ahead of the call.
 
     Returns:
         Statements that do the same. If `statement` is in normal form already, it is the only
@@ -84,12 +87,13 @@ def normalize(
     """
     if isinstance(statement, cst.SimpleStatementLine):
         return _normalize_line(
-            statement, lambda: Normalizer(namer, origins, local, unstable, stable)
+            statement,
+            lambda: Normalizer(namer, origins, local, unstable, stable, whole),
         )
     handler = _COMPOUND.get(type(statement))
     if handler is None:
         return [statement]
-    normalizer = Normalizer(namer, origins, local, unstable, stable)
+    normalizer = Normalizer(namer, origins, local, unstable, stable, whole)
     if handler(normalizer, statement) is None:
         return [statement]
     return _with_comments(normalizer.out, statement, origins)

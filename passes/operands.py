@@ -131,6 +131,7 @@ class Operands:
         local: Collection[str] | None = None,
         unstable: Collection[str] = (),
         stable: Callable[[cst.BaseExpression], bool] | None = None,
+        whole: cst.GeneratorExp | None = None,
     ) -> None:
         self.out: list[Statement] = []
         self.namer = namer
@@ -138,6 +139,7 @@ class Operands:
         self.local = local
         self.unstable = frozenset(unstable)
         self.stable = stable
+        self.whole = whole
 
     # ── Emitting ────────────────────────────────────────────────────────────────────
 
@@ -303,6 +305,11 @@ class Operands:
         positional = [a for a in node.args if a.keyword is None and a.star != "**"]
         keywords = [a for a in node.args if a.keyword is not None or a.star == "**"]
         ordered = [*positional, *keywords]
+        if self.whole and [arg.value for arg in node.args] == [self.whole]:
+            func, iterable = self.operands([called, self.whole.for_in.iter], (), True)
+            value = self._over(self.whole, iterable)
+            args = [self.changed(node.args[0], value=value)]
+            return self.changed(node, func=func, args=args)  # type: ignore[no-any-return]
         stars = ["", *(arg.star for arg in ordered)]
         if len(positional) == 1:
             stars[1] = ""  # `f(*a, k=b)` unpacks `a` last
@@ -386,12 +393,17 @@ class Operands:
         return self.changed(node, elements=elements)  # type: ignore[no-any-return]
 
     def _comprehension(self, node: Any) -> cst.BaseExpression:
+        return self._over(node, self.atom(node.for_in.iter))
+
+    def _over(self, node: Any, iterable: cst.BaseExpression) -> cst.BaseExpression:
+        """Returns a comprehension over another first iterable."""
         first = node.for_in
-        value = self.atom(first.iter)
-        if value is first.iter:
+        if iterable is first.iter:
             return node  # type: ignore[no-any-return]
-        changed = first.with_changes(iter=value, whitespace_after_in=space())
-        return node.with_changes(for_in=changed)  # type: ignore[no-any-return]
+        changed = first.with_changes(iter=iterable, whitespace_after_in=space())
+        made = node.with_changes(for_in=changed)
+        self.origins.inherit(made, node)
+        return made  # type: ignore[no-any-return]
 
     def _named_expression(self, node: cst.NamedExpr) -> cst.BaseExpression:
         assert isinstance(node.target, cst.Name)

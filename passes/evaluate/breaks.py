@@ -47,6 +47,8 @@ class Break(GraphBreak):
         self.node = node
         self.inlined = False
         """Whether it broke inside an inlined callee of the statement."""
+        self.deferred: cst.GeneratorExp | None = None
+        """The generator expression of the statement whose items broke, if one did."""
 
 
 class Respecialize(Exception):

@@ -9,6 +9,7 @@ import libcst as cst
 
 from ..scopes import writes
 from . import expressions, loops, targets
+from .breaks import Break
 from .frames import Frame
 from .keys import key_of
 from .lazy import iterate as iterate_over
@@ -121,6 +122,13 @@ def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) ->
         )
 
     def pull() -> Value | None:
+        try:
+            return advance()
+        except Break as stop:
+            stop.deferred = node
+            raise
+
+    def advance() -> Value | None:
         level = max(running) if running else -1
         while level >= 0:
             clause = clauses[level]

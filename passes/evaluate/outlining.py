@@ -28,6 +28,7 @@ from ..scopes import captured, definitely_bound, reads, rename, substitute, writ
 from . import names, resuming
 from .frames import Block, Frame
 from .frozen import is_frozen
+from .lazy import LazyItems
 from .values import (
     DictValue,
     IteratorValue,
@@ -308,6 +309,8 @@ def _inert(ev: Evaluator, value: Value, depth: int = 0) -> bool:
             return True
         case ListValue():
             return value.items is not None and all(_inert(ev, v) for v in value.items)
+        case IteratorValue(items=LazyItems()):
+            return False  # its items are computed by the user's code, later
         case TupleValue() | IteratorValue():
             items = value.items if isinstance(value.items, list) else []
             return all(_inert(ev, v) for v in items)

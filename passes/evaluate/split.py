@@ -100,14 +100,20 @@ def record(ev: Evaluator, stop: Break) -> None:
     ev.last_break_segments = len(ev.segments) + bool(ev.builder.operations)
 
 
-def normal_form(ev: Evaluator, frame: Frame, statement: Any) -> list[Any]:
-    """Returns the statement in A-normal form; the frame learns the new names."""
+def normal_form(
+    ev: Evaluator, frame: Frame, statement: Any, whole: Any = None
+) -> list[Any]:
+    """Returns the statement in A-normal form; the frame learns the new names.
+
+    The generator expression `whole` stays in the call that it is given to.
+    """
     made = normalize(
         statement,
         ev.namer,
         frame.origins,
         local=frame.locals,
         unstable={name for name in frame.locals if name not in frame.env},
+        whole=whole,
     )
     if len(made) > 1 or made[0] is not statement:
         _learn_names(ev, frame, made)
@@ -131,7 +137,7 @@ def _push(frame: Frame, statements: list[Any]) -> None:
 
 
 def _simple(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
-    made = normal_form(ev, frame, statement)
+    made = normal_form(ev, frame, statement, stop.deferred)
     if len(made) > 1 or made[0] is not statement:
         _push(frame, made)
         return

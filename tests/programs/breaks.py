@@ -347,3 +347,14 @@ def del_and_bound():
 @case
 def shared_log_():
     return shared_log, (ones(), [])
+
+
+@case
+def generator_expression_that_breaks():
+    def run(x):
+        y = x.sin()
+        total = sum((row * 2).max().item() for row in y.unbind(0) if row.numel())
+        names = ", ".join(str(float(v) > 0) for v in (y * total).sum(1).unbind(0))
+        return (y * total).cos().sum(1), names
+
+    return run, (torch.linspace(-1, 1, 6).reshape(2, 3),)
