@@ -18,6 +18,7 @@ from typing import Any
 
 import libcst as cst
 
+from srcjit.nodes import parts
 from srcjit.origin import Origins
 from srcjit.passes.blocks import Statement, line, map_blocks, statements_of, suite_of
 from srcjit.passes.namer import Namer
@@ -288,8 +289,8 @@ def binds_last(statement: cst.SimpleStatementLine) -> bool:
     elif isinstance(small, cst.AugAssign | cst.AnnAssign | cst.Del):
         if not isinstance(small.target, cst.Name):
             return False
-    parts = [part for part in small.children if isinstance(part, cst.BaseExpression)]
-    return not any(writes(part) for part in parts)
+    expressions = [p for p in parts(small) if isinstance(p, cst.BaseExpression)]
+    return not any(map(writes, expressions))
 
 
 def _is_name(target: cst.BaseExpression) -> bool:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from srcjit.nodes import parts
 from srcjit.passes.names import Names, State, join
 
 
@@ -213,7 +214,7 @@ def deleted(node: cst.CSTNode) -> set[str]:
         elif isinstance(here, cst.ExceptHandler | cst.ExceptStarHandler) and here.name:
             found |= Walk.over(here.name.name).read
         if isinstance(here, _WITH_STATEMENTS):
-            pending += here.children
+            pending += parts(here)
     return found
 
 

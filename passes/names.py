@@ -18,23 +18,9 @@ from typing import Any, ClassVar, TypeVar
 
 import libcst as cst
 
-SomeNames = TypeVar("SomeNames", bound="Names")
+from srcjit.nodes import parts
 
-_PLACELESS = (
-    cst.BaseParenthesizableWhitespace,
-    cst.TrailingWhitespace,
-    cst.EmptyLine,
-    cst.Newline,
-    cst.Comment,
-    cst.BaseUnaryOp,
-    cst.BaseBinaryOp,
-    cst.BaseBooleanOp,
-    cst.BaseCompOp,
-    cst.BaseAugOp,
-    cst.LeftParen,
-    cst.RightParen,
-    cst.Comma,
-)
+SomeNames = TypeVar("SomeNames", bound="Names")
 
 CONSTANTS = frozenset({"True", "False", "None", "__debug__"})
 """Constants that libcst holds as names."""
@@ -191,9 +177,8 @@ class Names:
         if handler is not None:
             handler(self, node)
             return
-        for child in node.children:
-            if not isinstance(child, _PLACELESS):
-                self.visit(child)
+        for part in parts(node):
+            self.visit(part)
 
     def _visit_some(self, *nodes: cst.CSTNode | None) -> None:
         for node in nodes:

@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from srcjit.nodes import parts, subtree
 from srcjit.origin import Origins
 from srcjit.passes.clone import clone
 from srcjit.passes.flow import Walk
@@ -188,7 +189,7 @@ def _blocks(statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
     if isinstance(statement, cst.FunctionDef | cst.ClassDef):
         return []
     blocks: list[Sequence[cst.CSTNode]] = []
-    for part in statement.children:
+    for part in parts(statement):
         if isinstance(part, cst.BaseSuite):
             blocks.append(part.body)
         elif isinstance(
@@ -207,13 +208,13 @@ def _blocks(statement: cst.CSTNode) -> list[Sequence[cst.CSTNode]]:
 def _header_captures(statement: cst.CSTNode) -> set[str]:
     """Returns what the expressions of a compound statement capture, without its blocks."""
     found: set[str] = set()
-    pending = list(statement.children)
+    pending = parts(statement)
     while pending:
         part = pending.pop()
         if isinstance(part, cst.BaseExpression | cst.WithItem | cst.MatchPattern):
             found |= Walk.over(part).captured
         elif not isinstance(part, cst.BaseSuite):
-            pending += part.children
+            pending += parts(part)
     return found
 
 
@@ -307,16 +308,13 @@ def _keep_debug_text(
     """Makes `f"{x=}"` print `x=` also when `x` is replaced."""
     if not replacements:
         return
-    pending = [node]
-    while pending:
-        here = pending.pop()
+    for here in subtree(node):
         if isinstance(here, cst.FormattedString):
             for part in here.parts:
                 if isinstance(part, cst.FormattedStringExpression) and part.equal:
                     spelled = _spell_debug_text(part, here, replacements)
                     if spelled is not None:
                         replacements[part] = spelled
-        pending += here.children
 
 
 def _spell_debug_text(

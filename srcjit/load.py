@@ -30,6 +30,7 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 
 from srcjit.diagnostics import CompilerFault
 from srcjit.dynamo import opaque
+from srcjit.nodes import subtree
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
@@ -312,10 +313,10 @@ def _origin_lines(source: FunctionSource) -> dict[int, int]:
     wrapper = MetadataWrapper(cst.Module([source.tree]), unsafe_skip_copy=True)
     positions = wrapper.resolve(PositionProvider)
     found: dict[int, int] = {}
-    for node, origin in source.origins.table.items():
-        position = positions.get(node)
-        if position is not None and origin.file == source.file:
-            line = position.start.line
+    for node in subtree(source.tree):
+        origin = source.origins.get(node)
+        if origin is not None and origin.file == source.file:
+            line = positions[node].start.line
             found[line] = min(origin.line, found.get(line, origin.line))
     return found
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
+from srcjit.nodes import subtree
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -46,10 +48,6 @@ class Origins:
         """Gives `new` and those below it that have none the origin of `old`; returns `new`."""
         origin = self.table.get(old)
         if origin is not None:
-            self._fill(new, origin)
+            for part in subtree(new):
+                self.table.setdefault(part, origin)
         return new
-
-    def _fill(self, node: cst.CSTNode, origin: Origin) -> None:
-        self.table.setdefault(node, origin)
-        for child in node.children:
-            self._fill(child, origin)

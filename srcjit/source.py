@@ -24,6 +24,7 @@ from srcjit.locate import (
     parsed_file,
     uses_frames,
 )
+from srcjit.nodes import subtree
 from srcjit.origin import Origin, Origins
 
 __all__ = ["FunctionSource", "SourceUnavailable", "find_source"]
@@ -295,15 +296,6 @@ def _parse_module(text: str, code: CodeType) -> cst.Module:
         ) from error
 
 
-_PLACELESS = (
-    cst.BaseParenthesizableWhitespace,
-    cst.TrailingWhitespace,
-    cst.EmptyLine,
-    cst.Newline,
-    cst.Comment,
-)
-
-
 def _record(
     module: cst.Module,
     root: cst.CSTNode,
@@ -313,7 +305,7 @@ def _record(
     lines: int,
     columns: int,
 ) -> None:
-    """Records the origin of every node under `root` that is not white space.
+    """Records the origin of every node under `root` (see `srcjit.nodes`).
 
     Args:
         module: What was parsed; each of its nodes occurs once, so it need not be copied.
@@ -327,9 +319,7 @@ def _record(
     wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
     positions = wrapper.resolve(PositionProvider)
     table = origins.table
-    pending = [root]
-    while pending:
-        node = pending.pop()
+    for node in subtree(root):
         place = positions.get(node)
         if place is not None:
             start, end = place.start, place.end
@@ -341,4 +331,3 @@ def _record(
                 end.column + columns if end.line == 1 else end.column,
                 function,
             )
-        pending += [n for n in node.children if not isinstance(n, _PLACELESS)]

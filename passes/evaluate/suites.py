@@ -12,6 +12,7 @@ from typing import Any
 
 import libcst as cst
 
+from srcjit.nodes import subtree
 from srcjit.origin import Origins
 from srcjit.source import FunctionSource
 
@@ -25,10 +26,20 @@ def expanded(source: FunctionSource) -> cst.FunctionDef:
     """Returns the definition with one small statement a line and every suite indented."""
     tree = _expanded.get(source)
     if tree is None:
-        made = source.tree.visit(_Expand(source.origins))
-        assert isinstance(made, cst.FunctionDef)
-        tree = _expanded[source] = made
+        tree = source.tree
+        if any(map(_shares_line, subtree(tree))):
+            made = tree.visit(_Expand(source.origins))
+            assert isinstance(made, cst.FunctionDef)
+            tree = made
+        _expanded[source] = tree
     return tree
+
+
+def _shares_line(node: cst.CSTNode) -> bool:
+    """Whether `node` holds statements that stand on one line with something else."""
+    if isinstance(node, cst.SimpleStatementLine):
+        return len(node.body) != 1
+    return isinstance(node, cst.SimpleStatementSuite)
 
 
 class _Expand(cst.CSTTransformer):
@@ -39,7 +50,9 @@ class _Expand(cst.CSTTransformer):
     def on_leave(self, original_node: Any, updated_node: Any) -> Any:
         made = super().on_leave(original_node, updated_node)
         if made is not original_node and isinstance(made, cst.CSTNode):
-            self.origins.inherit(made, original_node)
+            origin = self.origins.get(original_node)
+            if origin is not None:  # what is below has been given its own
+                self.origins.table.setdefault(made, origin)
         return made
 
     def leave_SimpleStatementSuite(self, original_node: Any, updated_node: Any) -> Any:
