@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from keyword import kwlist
@@ -68,7 +69,7 @@ class GuardWriter:
     def qualified(self, condition: str, state_name: str) -> str:
         """Spells one of our own conditions with the names that are free here."""
         names = {"state": state_name}
-        for node in ast.walk(ast.parse(condition, mode="eval")):
+        for node in ast.walk(parsed(condition)):
             if isinstance(node, ast.Name) and node.id in _IMPORTED:
                 if node.id not in self.imported:
                     self.imported[node.id] = self.reserve(node.id)
@@ -93,7 +94,7 @@ class GuardWriter:
         """Chooses the paths worth a local variable: where several longer paths part."""
         branches: dict[str, set[str]] = {}
         for text in texts:
-            for node in _always_evaluated(ast.parse(text.strip(), mode="eval").body):
+            for node in _always_evaluated(parsed(text).body):
                 for path in _prefixes(node):
                     branches.setdefault(ast.unparse(path.value), set()).add(
                         ast.unparse(path)
@@ -159,6 +160,13 @@ _OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
+@functools.lru_cache(maxsize=4096)
+def parsed(text: str) -> ast.Expression:
+    """Parses a condition. Most of them come again in the next guard; do not change the tree."""
+    return ast.parse(text.strip(), mode="eval")
+
+
+@functools.lru_cache(maxsize=4096)
 def _negated(text: str) -> str:
     """Writes `not text` the way a person would.
 
@@ -167,7 +175,7 @@ def _negated(text: str) -> str:
     >>> _negated("not up._forward_hooks"), _negated("x.size(0) > 1")
     ('up._forward_hooks', 'not x.size(0) > 1')
     """
-    return ast.unparse(_negation(ast.parse(text, mode="eval").body))
+    return ast.unparse(_negation(parsed(text).body))
 
 
 def _negation(tree: ast.expr) -> ast.expr:

@@ -32,7 +32,7 @@ from typing import Any
 import torch
 
 from srcjit.facts import GlobalState, TensorFacts, disjoint
-from srcjit.guard_text import GuardWriter, call_text
+from srcjit.guard_text import GuardWriter, call_text, parsed
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
 
 
@@ -281,7 +281,7 @@ def _around_tensors(guard_set: GuardSet) -> tuple[list[Guard], list[Guard]]:
         if isinstance(guard, Guard):
             looks = any(
                 ast.unparse(node) in tensors
-                for node in ast.walk(ast.parse(guard.text.strip(), mode="eval"))
+                for node in ast.walk(parsed(guard.text))
                 if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript))
             )
             (after if looks else before).append(guard)

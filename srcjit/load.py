@@ -25,9 +25,6 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
-
 from srcjit.diagnostics import CompilerFault
 from srcjit.dynamo import opaque
 from srcjit.nodes import subtree
@@ -310,8 +307,7 @@ def commented_lines(text: str, node: ast.FunctionDef) -> dict[int, int]:
 
 def _origin_lines(source: FunctionSource) -> dict[int, int]:
     """Returns the user's line for each line of `source.text`."""
-    wrapper = MetadataWrapper(cst.Module([source.tree]), unsafe_skip_copy=True)
-    positions = wrapper.resolve(PositionProvider)
+    _, positions = source.printed
     found: dict[int, int] = {}
     for node in subtree(source.tree):
         origin = source.origins.get(node)

@@ -9,13 +9,15 @@ import ast
 import hashlib
 import inspect
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import CodeType, FunctionType
+from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import CodeRange, PositionProvider
+from libcst.metadata.position_provider import PositionProvidingCodegenState
 
 from srcjit.locate import (
     SourceUnavailable,
@@ -28,6 +30,9 @@ from srcjit.nodes import subtree
 from srcjit.origin import Origin, Origins
 
 __all__ = ["FunctionSource", "SourceUnavailable", "find_source"]
+
+
+Positions = Mapping[cst.CSTNode, CodeRange]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +67,14 @@ class FunctionSource:
     is_async: bool = False
 
     @cached_property
+    def printed(self) -> tuple[str, Positions]:
+        """The text of the definition, and where each node of `tree` stands in it."""
+        return printed(cst.Module([self.tree]))
+
+    @property
     def text(self) -> str:
         """The text of the definition, not indented."""
-        return cst.Module([self.tree]).code
+        return self.printed[0]
 
     @cached_property
     def sha256(self) -> str:
@@ -287,6 +297,22 @@ def _lambda_as_def(
     return tree, origins
 
 
+def printed(module: cst.Module) -> tuple[str, Positions]:
+    """Returns the text of a module and the place of each node in it, printing it once.
+
+    What `MetadataWrapper` does, without the copy and the visits of every node.
+    """
+    provider = PositionProvider()
+    state = PositionProvidingCodegenState(
+        default_indent=module.default_indent,
+        default_newline=module.default_newline,
+        provider=provider,
+    )
+    module._codegen(state)
+    places: dict[cst.CSTNode, Any] = dict(provider._computed)  # none of them lazy
+    return "".join(state.tokens), places
+
+
 def _parse_module(text: str, code: CodeType) -> cst.Module:
     try:
         return cst.parse_module(text, _CONFIG)
@@ -316,8 +342,7 @@ def _record(
         lines: Added to each line.
         columns: Added to each column of the first parsed line.
     """
-    wrapper = MetadataWrapper(module, unsafe_skip_copy=True)
-    positions = wrapper.resolve(PositionProvider)
+    _, positions = printed(module)
     table = origins.table
     for node in subtree(root):
         place = positions.get(node)

@@ -177,7 +177,10 @@ def no_faults() -> Iterator[None]:
 
 def seed() -> None:
     """Sets every random generator that a program may use."""
-    torch.manual_seed(0)
+    # `torch.manual_seed` keeps a stack trace for each device that is not there yet.
+    torch.default_generator.manual_seed(0)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(0)
     random.seed(0)
     np.random.seed(0)
 

@@ -43,7 +43,7 @@ def calls(module: ModuleType, number: int) -> Iterator[Callable[[], tuple[Any, .
     The second call repeats the first; later ones change numbers, shapes, dtypes, lengths,
     aliasing, memory formats and gradients.
     """
-    torch.manual_seed(number)
+    torch.default_generator.manual_seed(number)
     st, net = module.State(), module.Net()
     net.requires_grad_(number % 3 == 0)
     choice = random.Random(number)
@@ -57,7 +57,7 @@ def calls(module: ModuleType, number: int) -> Iterator[Callable[[], tuple[Any, .
         length: int = 2,
         variant: str = "",
     ) -> tuple[Any, ...]:
-        torch.manual_seed(rows)
+        torch.default_generator.manual_seed(rows)
         a = torch.randn(rows, 4)
         b = torch.randn(4)
         c = torch.randn(rows, 4)
