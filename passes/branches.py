@@ -15,7 +15,7 @@
                                      if f_b:
                                          s()
 
-The truth of each operand is asked for exactly as often as Python does: once.
+The truth of each operand is asked for exactly as often as this version of Python does.
 """
 
 from __future__ import annotations
@@ -58,11 +58,47 @@ class Arm:
     orelse: cst.If | cst.Else | None = None
 
 
-def conjuncts(node: cst.BaseExpression, kind: type[cst.BaseBooleanOp]) -> list[Any]:
+class _Falsy:
+    """Counts how often it is asked for its truth."""
+
+    asked = 0
+
+    def __bool__(self) -> bool:
+        self.asked += 1
+        return False
+
+
+def _asks_once() -> bool:
+    operand = _Falsy()
+    _ = (operand and operand) and operand
+    return operand.asked == 1
+
+
+REMEMBERS_TRUTH = _asks_once()
+"""Whether `(a and b) and c` asks a false `a` once. Python 3.12 and 3.13 ask for the truth of the
+value `a and b` again."""
+
+
+def is_one_chain(node: cst.BooleanOperation, part: cst.BaseExpression) -> bool:
+    """Tells whether `part`, an operand of `node`, belongs to the same `a and b and …`."""
+    return (
+        isinstance(part, cst.BooleanOperation)
+        and part is node.left
+        and not part.lpar
+        and type(part.operator) is type(node.operator)
+    )
+
+
+def _chain_operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
     """Returns the operands of a chain of `and` (or of `or`)."""
-    if isinstance(node, cst.BooleanOperation) and isinstance(node.operator, kind):
-        return [*conjuncts(node.left, kind), *conjuncts(node.right, kind)]
-    return [node]
+    made: list[cst.BaseExpression] = []
+    for part in (node.left, node.right):
+        nested = isinstance(part, cst.BooleanOperation) and (
+            is_one_chain(node, part)
+            or (REMEMBERS_TRUTH and type(part.operator) is type(node.operator))
+        )
+        made += _chain_operands(part) if nested else [part]  # type: ignore[arg-type]
+    return made
 
 
 class Branches(Operands):
@@ -245,9 +281,8 @@ class Branches(Operands):
             )
         elif isinstance(expression, cst.BooleanOperation):
             kind = type(expression.operator)
-            self._boolean_into(
-                name, kind, conjuncts(expression, kind), expression, None
-            )
+            parts = _chain_operands(expression)
+            self._boolean_into(name, kind, parts, expression, None)
         else:
             self.assign(name, self.simple(expression), expression)
 
@@ -262,7 +297,7 @@ class Branches(Operands):
         """Emits `name = a and b and …`, and `truth = bool(name)` if that is asked for."""
         first, *others = parts
         known = truth if not others else None
-        if others and isinstance(first, cst.BooleanOperation):
+        if others and isinstance(first, cst.BooleanOperation) and REMEMBERS_TRUTH:
             known = truth or self.namer.fresh("test")
         if known is not None:
             self._value_and_truth(name, first, known, user)
@@ -282,7 +317,8 @@ class Branches(Operands):
     ) -> None:
         if isinstance(expression, cst.BooleanOperation):
             kind = type(expression.operator)
-            self._boolean_into(name, kind, conjuncts(expression, kind), user, truth)
+            parts = _chain_operands(expression)
+            self._boolean_into(name, kind, parts, user, truth)
             return
         self.into(name, expression)
         self.assign(truth, cst.Name("False"), user)

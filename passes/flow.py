@@ -17,7 +17,6 @@ only by `break`. An exception may leave a `try` or `with` body at any point.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -203,19 +202,20 @@ def irrefutable(pattern: cst.MatchPattern) -> bool:
     )
 
 
-@functools.lru_cache(maxsize=1024)
-def deleted(node: cst.CSTNode) -> frozenset[str]:
+def deleted(node: cst.CSTNode) -> set[str]:
     """Returns the names that `node` may unbind: by `del`, and at the end of `except … as`."""
     found: set[str] = set()
-    if isinstance(node, cst.Del):
-        found |= Walk.over(node).written
-    elif isinstance(node, cst.ExceptHandler | cst.ExceptStarHandler) and node.name:
-        found |= Walk.over(node.name.name).read
-    if isinstance(node, _WITH_STATEMENTS):
-        for part in parts(node):
-            if isinstance(part, (*_WITH_STATEMENTS, cst.Del)):
-                found |= deleted(part)
-    return frozenset(found)
+    pending = [node]
+    while pending:
+        here = pending.pop()
+        if isinstance(here, cst.Del):
+            walk = Walk.over(here)
+            found |= walk.written
+        elif isinstance(here, cst.ExceptHandler | cst.ExceptStarHandler) and here.name:
+            found |= Walk.over(here.name.name).read
+        if isinstance(here, _WITH_STATEMENTS):
+            pending += parts(here)
+    return found
 
 
 _WITH_STATEMENTS = (

@@ -12,7 +12,6 @@ itself are not among them; names that those take from around them are.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
@@ -96,13 +95,9 @@ class Names:
         piece: cst.CSTNode | Sequence[cst.CSTNode],
         before: Iterable[str] = (),
     ) -> SomeNames:
-        """Walks over one node or a list of statements; do not change what is returned."""
-        if isinstance(piece, cst.CSTNode):
-            if not before:
-                return _walked(cls, piece)  # type: ignore[return-value, arg-type]
-            piece = (piece,)
+        """Walks over one node or a list of statements."""
         walk = cls(before)
-        for node in piece:
+        for node in (piece,) if isinstance(piece, cst.CSTNode) else piece:
             walk.visit(node)
         return walk
 
@@ -124,7 +119,7 @@ class Names:
     # ── Events ──────────────────────────────────────────────────────────────────────
 
     def _is_hidden(self, name: str) -> bool:
-        return bool(self._hidden) and any(name in names for names in self._hidden)
+        return any(name in names for names in self._hidden)
 
     def _on_read(self, node: cst.CSTNode, name: str) -> None:
         if self._is_hidden(name):
@@ -434,14 +429,6 @@ def _parameters(node: cst.Parameters) -> list[cst.Param]:
 
 def _type_names(parameters: cst.TypeParameters | None) -> set[str]:
     return {p.param.name.value for p in parameters.params} if parameters else set()
-
-
-@functools.lru_cache(maxsize=1024)
-def _walked(cls: type[Names], node: cst.CSTNode) -> Names:
-    """The walk over one node; several questions are asked of each function and statement."""
-    walk = cls()
-    walk.visit(node)
-    return walk
 
 
 Names.handlers = {

@@ -21,10 +21,12 @@ from typing import Any
 import libcst as cst
 import torch
 
+from srcjit.diagnostics import GraphBreak
 from srcjit.options import Options
+from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
-from .evaluate.breaks import FixSizes, Respecialize
+from .evaluate.breaks import FixSizes, LeaveGenerator, Respecialize
 from .evaluate.evaluator import Evaluator
 from .evaluate.frames import Scope
 from .evaluate.functions import check_inlinable, compiler_names, new_frame
@@ -60,10 +62,17 @@ def specialize(
         (hints or Hints()).changed if options.dynamic is not False else frozenset()
     )
     sizes = None if hints is not None and hints.fixed else (hints or Hints()).sizes
+    left: frozenset[Origin] = frozenset()
     while True:
         grad = torch.is_grad_enabled()
         try:
-            return _evaluate(function, source, arguments, options, dynamic, sizes)
+            return _evaluate(function, source, arguments, options, dynamic, sizes, left)
+        except LeaveGenerator as again:
+            if again.site is None or again.site in left:
+                raise GraphBreak(
+                    "SJ002", "a generator is handed to Python half-way", again.site
+                ) from again
+            left |= {again.site}
         except FixSizes as problem:
             log.info("sizes are fixed: %s", problem)
             if sizes is None:
@@ -84,6 +93,7 @@ def _evaluate(
     options: Options,
     dynamic: frozenset[str],
     sizes: Mapping[str, frozenset[int]] | None,
+    left: frozenset[Origin],
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
@@ -92,6 +102,7 @@ def _evaluate(
     taken |= set(function.__globals__)
     taken |= {"user_globals", "cells", "guard", "torch", source.name}
     ev = Evaluator(function, source, options, dynamic, taken, sizes)
+    ev.python_generators = left
     scope = Scope(
         function.__globals__,
         None,

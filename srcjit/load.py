@@ -214,6 +214,9 @@ def build_function(
             closure.append(cells[name])
         elif name in names:
             closure.append(CellType(names[name]))
+        elif name == "__class__":
+            # To name `super`, even with arguments, makes this cell; nothing reads it then.
+            closure.append(CellType())
         else:
             raise CompilerFault(f"`{node.name}` uses `{name}`, which nothing defines")
     # No defaults: a dispatch stub has bound the arguments before any of this runs.

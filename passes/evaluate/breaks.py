@@ -59,6 +59,18 @@ class Respecialize(Exception):
         self.source_text = source_text
 
 
+class LeaveGenerator(Exception):
+    """Evaluation must start again with the generators made at `site` being Python's own.
+
+    Python has to have an object for a generator that evaluation has run in part, or whose
+    items depend on when they are computed.
+    """
+
+    def __init__(self, site: Origin | None) -> None:
+        super().__init__(site)
+        self.site = site
+
+
 class FixSizes(Exception):
     """Evaluation must start again without symbolic sizes: PyTorch cannot do with them."""
 

@@ -55,6 +55,8 @@ class SegmentBuilder:
     def __init__(self, evaluator: Evaluator, name: str) -> None:
         self.evaluator = evaluator
         self._risky = False
+        self.risks = 0
+        """Number of operations recorded that may raise when the program runs."""
         self.effects_before_risk = 0
         """Number of scheduled effects that come before the first operation that may raise."""
         self.name = name
@@ -308,14 +310,18 @@ class SegmentBuilder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         hint: str,
+        risky: bool = True,
     ) -> torch.fx.Node:
         journal = self.evaluator.journal
         node = self.graph.create_node(kind, target, args, kwargs, name=hint)
         journal.record(lambda: self.graph.erase_node(node))
         journal.set_attr(self, "operations", self.operations + 1)
-        if not self._risky and may_raise(target):
-            journal.set_attr(self, "_risky", True)
-            journal.set_attr(self, "effects_before_risk", len(self.evaluator.effects))
+        if risky and may_raise(target):
+            journal.set_attr(self, "risks", self.risks + 1)
+            if not self._risky:
+                journal.set_attr(self, "_risky", True)
+                before = len(self.evaluator.effects)
+                journal.set_attr(self, "effects_before_risk", before)
         origin = self.evaluator.statement_origin()
         if origin is not None:
             node.meta["origin"] = origin
@@ -333,7 +339,7 @@ class SegmentBuilder:
     def effect(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
         """Records a call without tensor operands, such as a change of the grad mode."""
         name = getattr(target, "__name__", "effect").strip("_")
-        node = self._node("call_function", target, args, {}, name)
+        node = self._node("call_function", target, args, {}, name, risky=False)
         journal = self.evaluator.journal
         journal.set_attr(self, "operations", self.operations - 1)
         node.meta["effect"] = True

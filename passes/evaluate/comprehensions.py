@@ -9,12 +9,12 @@ import libcst as cst
 
 from ..scopes import writes
 from . import expressions, loops, targets
-from .breaks import Break
+from .breaks import Break, LeaveGenerator
+from .conditions import condition
 from .frames import Frame
 from .keys import key_of
+from .lazy import LazyItems, leave_to_python, next_item
 from .lazy import iterate as iterate_over
-from .lazy import lazy_iterator, next_item
-from .truth import truth
 from .values import DictValue, IteratorValue, ListValue, SetValue, Value
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _run(
     iterator = loops.iterator_over(ev, iterable)
     for item in iterate_over(ev, iterator):
         targets.assign(ev, inner, clause.target, item)
-        if all(truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs):
+        if all(condition(ev, inner, c.test) for c in clause.ifs):
             if clause.inner_for_in is not None:
                 _run(ev, outer, inner, clause.inner_for_in, False, visit)
             else:
@@ -107,6 +107,7 @@ def dict_comprehension(ev: Evaluator, frame: Frame, node: cst.DictComp) -> Value
 
 def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) -> Value:
     """`(f(x) for x in xs)`: the first iterable is evaluated now, the rest item by item."""
+    leave_to_python(ev)
     inner = _scope(frame, node)
     clauses: list[cst.CompFor] = []
     clause: cst.CompFor | None = node.for_in
@@ -117,9 +118,7 @@ def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) ->
     running: dict[int, IteratorValue] = {0: first}
 
     def accepted(clause: cst.CompFor) -> bool:
-        return all(
-            truth(ev, expressions.evaluate(ev, inner, c.test)) for c in clause.ifs
-        )
+        return all(condition(ev, inner, c.test) for c in clause.ifs)
 
     def pull() -> Value | None:
         try:
@@ -147,4 +146,15 @@ def generator_expression(ev: Evaluator, frame: Frame, node: cst.GeneratorExp) ->
             ev.journal.set_item(running, level, loops.iterator_over(ev, iterable))
         return None
 
-    return lazy_iterator(ev, pull, [first], generator=True)
+    return IteratorValue(_ExpressionItems(ev, pull, [first]), generator=True)
+
+
+class _ExpressionItems(LazyItems):
+    """Items of a generator expression: each depends on when it is computed.
+
+    So what is left cannot be computed ahead, for Python to have.
+    """
+
+    def _force(self) -> None:
+        if not self.exhausted:
+            raise LeaveGenerator(self.site)

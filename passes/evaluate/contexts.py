@@ -215,7 +215,16 @@ def with_statement(
             entered.append((context, state))
             if item.asname is not None:
                 targets.assign(ev, frame, item.asname.name, result)
+        risks = ev.builder.risks
         flow, value = ev.run_block(frame, suites.body_of(node))
+        if ev.builder.risks != risks and not all(
+            isinstance(context, ContextValue) for context, _ in entered
+        ):
+            raise Break(
+                "SJ043",
+                "an operation may raise, and the context manager would see it",
+                ev.origin_of(frame, node.items[0].item),
+            )
         while entered:
             leave(ev, *entered.pop())
         return flow, value

@@ -49,7 +49,14 @@ from .values import (
 from .wrapping import wrap
 
 UNROLL_LIMIT = 256
-"""Iterations of one loop that are unrolled; longer loops stay native with a compiled body."""
+"""Iterations of one loop that are unrolled whatever they do."""
+
+LONG_UNROLL_LIMIT = 4096
+"""Iterations of a longer loop that are unrolled if nothing in it breaks, and if they record
+no more than `LOOP_OPERATIONS`; other loops stay native with a compiled body."""
+
+LOOP_OPERATIONS = 1024
+"""Tensor operations that a loop of more than `UNROLL_LIMIT` iterations may record."""
 
 
 class Flow(Enum):
@@ -105,6 +112,8 @@ class Evaluator:
         """Residual text of a dynamic number -> its source, as a guard spells it."""
         self.needed: Scalar | None = None
         """The run-time number for whose value the program is being split."""
+        self.python_generators: frozenset[Origin] = frozenset()
+        """Statements whose generators Python makes, because they live across a break."""
         self.effects: list[tuple[Callable[[], None], tuple[Value, ...]]] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}

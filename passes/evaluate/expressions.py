@@ -226,16 +226,16 @@ def _dict(ev: Evaluator, frame: Frame, node: cst.Dict) -> Value:
 
 
 def _if(ev: Evaluator, frame: Frame, node: cst.IfExp) -> Value:
-    chosen = node.body if truth(ev, evaluate(ev, frame, node.test)) else node.orelse
+    from .conditions import condition
+
+    chosen = node.body if condition(ev, frame, node.test) else node.orelse
     return evaluate(ev, frame, chosen)
 
 
 def _boolean(ev: Evaluator, frame: Frame, node: cst.BooleanOperation) -> Value:
-    left = evaluate(ev, frame, node.left)
-    decided = truth(ev, left)
-    if isinstance(node.operator, cst.And):
-        return evaluate(ev, frame, node.right) if decided else left
-    return left if decided else evaluate(ev, frame, node.right)
+    from .conditions import boolean
+
+    return boolean(ev, frame, node)
 
 
 def _comparison(ev: Evaluator, frame: Frame, node: cst.Comparison) -> Value:

@@ -34,6 +34,8 @@ class Block:
     iterator: IteratorValue | None = None
     index: int = 0
     rounds: int = 0
+    operations: int = 0
+    """For a loop: how many tensor operations had been recorded when it started."""
     _uses: list[Uses] | None = None
     _loop_uses: Uses | None = None
 

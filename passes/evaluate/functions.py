@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 import weakref
 from collections.abc import Iterator
 from types import CodeType, FunctionType
@@ -89,7 +90,7 @@ def frame_of_known(
     """
     obj: FunctionType = function.obj
     source = _inlinable_source(ev, obj)
-    check_inlinable(source)
+    _check_callee(source, library=is_frozen(obj.__globals__.get("__name__")))
     return _frame(ev, function, source, args, kwargs)
 
 
@@ -149,6 +150,24 @@ def check_inlinable(source: FunctionSource) -> None:
         raise Break("SJ002", f"`{source.name}` is a {kind} function")
     if source.uses_frames:
         raise Break("SJ003", f"`{source.name}` looks at its own frame")
+
+
+_CALLERS = re.compile(
+    r"\b(_getframe|currentframe|getouterframes|inspect\.stack)\b|(?<![\w.])stack\(\)"
+)
+
+
+def _check_callee(source: FunctionSource, library: bool) -> None:
+    """Like `check_inlinable`, for a function that another one calls.
+
+    Raises:
+        GraphBreak: The callee may look at its caller's frame, so that Python must run both.
+    """
+    if not library and source.uses_frames and _CALLERS.search(source.text):
+        raise GraphBreak(
+            "SJ003", f"`{source.name}`, which is called here, looks at frames"
+        )
+    check_inlinable(source)
 
 
 def new_frame(

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from .breaks import Break
+from .breaks import Break, LeaveGenerator
 from .frames import Block, Frame
-from .lazy import LazyItems, next_item
+from .lazy import LazyItems, leave_to_python, next_item
 from .sources import Source
 from .values import IteratorValue, Known, Value, constant
 
@@ -42,9 +42,7 @@ class _PendingCall(Source):
     def residual(self) -> str:
         generator, residual = self.generator, self.ev.residual
         if generator.started:
-            raise Break(
-                "SJ002", "a generator that has been started is handed to Python"
-            )
+            raise LeaveGenerator(generator.site)
         function, args, kwargs = generator.call
         texts = [residual.reify(arg) for arg in args]
         texts += [f"{key}={residual.reify(value)}" for key, value in kwargs.items()]
@@ -72,6 +70,7 @@ class Generator(IteratorValue):
         super().__init__([], generator=True)
         self.frame = frame
         self.call = call
+        self.site = ev.statement_origin()
         self.source = _PendingCall(self, ev)
         self.started = False
         self.yielded: Value | None = None
@@ -86,7 +85,7 @@ class _GeneratorItems(LazyItems):
         self.owner = owner
 
     def _force(self) -> None:
-        raise Break("SJ002", "a generator is handed to Python")
+        raise LeaveGenerator(self.owner.site)
 
     def __iter__(self) -> Iterator[Value]:
         """What a generator that was not started refers to: the operands of its call."""
@@ -99,6 +98,7 @@ class _GeneratorItems(LazyItems):
 
 def make_generator(ev: Evaluator, frame: Frame, call: Call) -> Generator:
     """Returns the generator object that a call of a generator function makes."""
+    leave_to_python(ev)
     made = Generator(ev, frame, call)
     frame.generator = made
     return made
@@ -108,7 +108,7 @@ def advance(ev: Evaluator, generator: Generator) -> Value | None:
     """Runs a generator up to its next `yield`; returns what it yields, None at its end."""
     frame = generator.frame
     if generator.name is not None:
-        raise Break("SJ002", "a generator that Python has is advanced")
+        raise LeaveGenerator(generator.site)
     if frame in ev.frames:
         raise Break("SJ030", "raises ValueError: generator already executing")
     ended: list[Value] = []
@@ -220,6 +220,7 @@ def manager_call(
     ev.guards.add(f"{function.source.guard}.__code__ is {code}")
     source = Contents(function.source, position, "func")
     frame = generator_frame(ev, Known(inner, source), args, kwargs)
+    leave_to_python(ev)
     made = ManagerGenerator(ev, frame, (function, args, kwargs))
     frame.generator = made
     return made

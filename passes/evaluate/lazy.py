@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .breaks import Break
+from .breaks import Break, LeaveGenerator
 from .values import IteratorValue, ListValue, Value
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class LazyItems(list[Value]):
         self._pull = pull
         self.sources = sources
         self.exhausted = False
+        self.site = ev.statement_origin()
 
     def more(self) -> bool:
         """Computes the next item; False at the end."""
@@ -51,11 +52,15 @@ class LazyItems(list[Value]):
         if self._shared():
             raise Break("SJ040", "an iterator over another one is handed to Python")
         changes = self._ev.journal.changes
+        operations = self._ev.builder.operations
         while self.more():
             if len(self) > _FORCE_LIMIT:
                 raise Break("SJ042", "an endless iterator is handed to Python")
         if self._ev.journal.changes != changes:
             raise Break("SJ040", "an iterator with side effects is handed to Python")
+        if self._ev.builder.operations != operations:
+            # What they compute with may have changed when their time comes.
+            raise LeaveGenerator(self.site)
 
     def _shared(self) -> bool:
         """Whether a variable holds an iterator that this one advances."""
@@ -78,6 +83,16 @@ class LazyItems(list[Value]):
         return super().__getitem__(index)
 
 
+def leave_to_python(ev: Evaluator) -> None:
+    """Breaks where an earlier try has found that Python must have this generator.
+
+    Raises:
+        Break: SJ002.
+    """
+    if ev.statement_origin() in ev.python_generators:
+        raise Break("SJ002", "a generator or iterator lives across a graph break")
+
+
 def lazy_iterator(
     ev: Evaluator,
     pull: Callable[[], Value | None],
@@ -86,6 +101,7 @@ def lazy_iterator(
     generator: bool = False,
 ) -> IteratorValue:
     """Returns an iterator whose items are computed by `pull`, which may advance `sources`."""
+    leave_to_python(ev)
     return IteratorValue(LazyItems(ev, pull, sources), generator=generator)
 
 

@@ -22,7 +22,6 @@ from .lazy import LazyItems, at_hand, lazy_iterator, next_item
 from .modules import module_children
 from .special_methods import call_special, special
 from .suites import body_of
-from .truth import truth
 from .values import (
     DictValue,
     InstanceValue,
@@ -180,18 +179,31 @@ def for_statement(
     ev: Evaluator, frame: Frame, node: cst.For
 ) -> tuple[Flow, Value | None]:
     """Starts to unroll a `for` loop."""
-    from .evaluator import UNROLL_LIMIT, Flow
+    from .evaluator import LONG_UNROLL_LIMIT, UNROLL_LIMIT, Flow
     from .expressions import evaluate
 
     if node.asynchronous is not None:
         raise Break("SJ040", "`async for`")
     iterator = iterator_over(ev, evaluate(ev, frame, node.iter))
+    left = 0
     if isinstance(iterator.items, list) and not isinstance(iterator.items, LazyItems):
         left = len(iterator.items) - iterator.position
-        if left > UNROLL_LIMIT:
+        if left > LONG_UNROLL_LIMIT:
             raise Break("SJ042", f"a loop of {left} iterations is too long to unroll")
     block = Block(body_of(node), "for", node, iterator)
     block.index = len(block.statements)
+    block.operations = ev.builder.operations
+    if left > UNROLL_LIMIT:
+        try:
+            return _whole(ev, frame, block)
+        except Break as stop:
+            if stop.diagnostic.code == "SJ042":
+                raise
+            raise Break(
+                "SJ042",
+                f"a loop of {left} iterations breaks: {stop.diagnostic.message}",
+                stop.diagnostic.origin,
+            ) from stop
     if ev.can_split and holds_generator(iterator):
         return _whole(ev, frame, block)
     frame.blocks.append(block)
@@ -227,6 +239,7 @@ def while_statement(
 
     block = Block(body_of(node), "while", node)
     block.index = len(block.statements)
+    block.operations = ev.builder.operations
     frame.blocks.append(block)
     ev.journal.record(
         lambda: frame.blocks.remove(block) if block in frame.blocks else None
@@ -241,11 +254,13 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
         Break: When a `while` test is not known, or the loop gets too long.
     """
     from . import targets
-    from .evaluator import UNROLL_LIMIT
-    from .expressions import evaluate
+    from .conditions import condition
+    from .evaluator import LONG_UNROLL_LIMIT, LOOP_OPERATIONS, UNROLL_LIMIT
 
     if block.rounds >= UNROLL_LIMIT:
-        raise Break("SJ042", f"a loop of more than {UNROLL_LIMIT} iterations")
+        recorded = ev.builder.operations - block.operations
+        if block.rounds >= LONG_UNROLL_LIMIT or recorded > LOOP_OPERATIONS:
+            raise Break("SJ042", f"a loop of more than {block.rounds} iterations")
     node = block.node
     if block.kind == "for":
         assert isinstance(node, cst.For) and block.iterator is not None
@@ -255,7 +270,7 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
     else:
         assert isinstance(node, cst.While)
         try:
-            going_on = truth(ev, evaluate(ev, frame, node.test))
+            going_on = condition(ev, frame, node.test)
         except Break as stop:
             if stop.diagnostic.code == "SJ101":
                 raise Break(

@@ -13,6 +13,7 @@ import libcst as cst
 
 from . import attributes, comparisons, expressions, names, subscripts, suites
 from .breaks import Break
+from .conditions import condition
 from .frames import Block, Frame
 from .keys import key_of
 from .truth import truth
@@ -64,9 +65,7 @@ def match_statement(
             continue
         for name, value in bound.items():
             names.store(ev, frame, name, value)
-        if case.guard is not None and not truth(
-            ev, expressions.evaluate(ev, frame, case.guard)
-        ):
+        if case.guard is not None and not condition(ev, frame, case.guard):
             continue
         _start(ev, frame, Block(suites.body_of(case)))
         break

@@ -331,6 +331,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         cst.While: outline_while,
         cst.With: outline_with,
         cst.Try: outline_try,
+        cst.TryStar: outline_try,
     }
     outliner = outliners.get(type(statement))
     if outliner is None:

@@ -20,11 +20,12 @@ from . import (
     subscripts,
     suites,
     targets,
+    tries,
 )
 from .breaks import Break
+from .conditions import condition
 from .evaluator import Flow
 from .frames import Block, Frame
-from .truth import truth
 from .values import (
     FunctionValue,
     Known,
@@ -153,13 +154,7 @@ def _return(ev: Evaluator, frame: Frame, node: cst.Return) -> Result:
 
 
 def _if(ev: Evaluator, frame: Frame, node: cst.If) -> Result:
-    test = expressions.evaluate(ev, frame, node.test)
-    try:
-        decided = truth(ev, test)
-    except Break as stop:
-        if stop.diagnostic.origin is None:
-            raise expressions._located(stop, ev, frame, node.test) from stop.__cause__
-        raise
+    decided = condition(ev, frame, node.test)
     arm: Any = node if decided else node.orelse
     if arm is None:
         return NEXT
@@ -175,7 +170,7 @@ def _if(ev: Evaluator, frame: Frame, node: cst.If) -> Result:
 
 
 def _assert(ev: Evaluator, frame: Frame, node: cst.Assert) -> Result:
-    if not truth(ev, expressions.evaluate(ev, frame, node.test)):
+    if not condition(ev, frame, node.test):
         raise Break("SJ031", "the assertion fails", ev.origin_of(frame, node))
     return NEXT
 
@@ -220,33 +215,6 @@ def _continue(ev: Evaluator, frame: Frame, node: cst.Continue) -> Result:
     return Flow.CONTINUE, None
 
 
-def _try(ev: Evaluator, frame: Frame, node: cst.Try) -> Result:
-    """A `try` whose body runs no tensor operation and cannot raise is transparent."""
-    operations = ev.builder.operations
-    frame.nested += 1
-    try:
-        flow, value = ev.run_block(frame, suites.body_of(node))
-    except Break as stop:
-        raise Break(
-            "SJ044",
-            f"the body of `try` breaks: {stop.diagnostic.message}",
-            stop.diagnostic.origin,
-        ) from stop
-    finally:
-        frame.nested -= 1
-    if ev.builder.operations != operations:
-        raise Break(
-            "SJ044", "a `try` around tensor operations", ev.origin_of(frame, node)
-        )
-    if flow is Flow.NEXT and node.orelse is not None:
-        flow, value = ev.run_block(frame, suites.body_of(node.orelse))
-    if node.finalbody is not None:
-        last, replaced = ev.run_block(frame, suites.body_of(node.finalbody))
-        if last is not Flow.NEXT:
-            return last, replaced
-    return flow, value
-
-
 def _import(ev: Evaluator, frame: Frame, node: cst.Import | cst.ImportFrom) -> Result:
     """Imports of library modules that are loaded already; others stay native."""
     from .imports import imported
@@ -266,7 +234,8 @@ STATEMENTS: dict[type, Callable[..., Result]] = {
     cst.For: loops.for_statement,
     cst.While: loops.while_statement,
     cst.With: contexts.with_statement,
-    cst.Try: _try,
+    cst.Try: tries.try_statement,
+    cst.TryStar: tries.try_statement,
     cst.Match: matching.match_statement,
     cst.Assert: _assert,
     cst.Raise: _raise,

@@ -1,0 +1,110 @@
+"""`try` statements that evaluation goes through as if they were not there.
+
+    try:                            y = x * 2           (one segment)
+        y = x * 2            →      log.append("done")
+    finally:
+        log.append("done")
+
+That is exact where the body raises nothing when it runs: what it does to known values has been
+done here, and of its tensor operations none looks at data that could be wrong. A handler that
+could catch a lack of memory keeps the `try`: it stays native, and its blocks become functions of
+their own (`outlining`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import libcst as cst
+
+from . import suites
+from .breaks import Break
+from .evaluator import Flow
+from .frames import Frame
+from .values import Known, TupleValue, Value
+
+if TYPE_CHECKING:
+    from .evaluator import Evaluator
+
+_ANY_OPERATION = (RuntimeError, MemoryError)
+"""What any tensor operation may raise: there is no memory, or no kernel for its types."""
+
+
+def try_statement(
+    ev: Evaluator, frame: Frame, node: cst.Try | cst.TryStar
+) -> tuple[Flow, Value | None]:
+    """Evaluates a `try` whose body cannot raise.
+
+    Raises:
+        Break: SJ044 when its body breaks, or may raise when the program runs.
+    """
+    builder = ev.builder
+    operations, risks = builder.operations, builder.risks
+
+    def run(block: Any) -> tuple[Flow, Value | None]:
+        frame.nested += 1
+        try:
+            return ev.run_block(frame, suites.body_of(block))
+        except Break as stop:
+            raise Break(
+                "SJ044",
+                f"the body of `try` breaks: {stop.diagnostic.message}",
+                stop.diagnostic.origin,
+            ) from stop
+        finally:
+            frame.nested -= 1
+
+    flow, value = run(node)
+    if builder.risks != risks or (
+        builder.operations != operations
+        and any(_catches_all(ev, frame, handler) for handler in node.handlers)
+    ):
+        raise Break(
+            "SJ044",
+            "a tensor operation in the body of `try` may raise",
+            ev.origin_of(frame, node),
+        )
+    if flow is Flow.NEXT and node.orelse is not None:
+        risks = builder.risks
+        flow, value = run(node.orelse)
+        if node.finalbody is not None and builder.risks != risks:
+            raise Break(
+                "SJ044",
+                "a tensor operation before `finally` may raise",
+                ev.origin_of(frame, node.orelse),
+            )
+    if node.finalbody is not None:
+        last, replaced = ev.run_block(frame, suites.body_of(node.finalbody))
+        if last is not Flow.NEXT:
+            return last, replaced
+    return flow, value
+
+
+def _catches_all(
+    ev: Evaluator, frame: Frame, handler: cst.ExceptHandler | cst.ExceptStarHandler
+) -> bool:
+    """Whether a handler may catch what any tensor operation may raise."""
+    from .expressions import evaluate
+
+    if handler.type is None:
+        return True
+    mark = ev.journal.mark()
+    try:
+        classes = _classes(ev, evaluate(ev, frame, handler.type))
+    except Break:
+        ev.journal.rollback(mark)
+        return True
+    return any(
+        issubclass(cls, error) or issubclass(error, cls)
+        for cls in classes
+        for error in _ANY_OPERATION
+    )
+
+
+def _classes(ev: Evaluator, value: Value) -> list[type]:
+    value = ev.look(value)
+    if isinstance(value, TupleValue):
+        return [cls for item in value.items for cls in _classes(ev, item)]
+    if isinstance(value, Known) and isinstance(value.obj, type):
+        return [ev.use(value)]
+    raise Break("SJ020", "a handler's class is not known")
