@@ -17,10 +17,14 @@ compiler made of it with the row of the table: a status that is not true any mor
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import logging
 import re
 import sys
+import tempfile
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,6 +143,20 @@ def status(records: Recording, warned: list[str]) -> str:
         return f"{BREAK} {' '.join(sorted(codes))}"
     assert not any(one.continuations or one.natives for one in made)
     return EVALUATED
+
+
+def written(text: str) -> Any:
+    """The function `program` of a text in a newer Python, which has a file of its own."""
+    body = textwrap.dedent(text)
+    name = f"written_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
+    file = Path(tempfile.gettempdir()) / f"{name}.py"
+    file.write_text("import torch\n\n" + body)
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module.program
 
 
 def all_cases() -> Iterator[tuple[str, str]]:
