@@ -51,9 +51,12 @@ def emit_module(
     """
     parts = [_header(specialized, options), _imports(codes, guard)]
     parts.append(_rule("guards") + "\n" + _joined(guard.definitions, guard.function))
-    for segment, code in zip(specialized.segments, codes):
+    segments = (*specialized.segments, *specialized.steps)
+    for segment, code in zip(segments, codes, strict=True):
         lines = sorted({o.line for o in segment.origins.values()})
         where = f" · {_span(lines)}" if lines else ""
+        if segment in specialized.steps:
+            where += " · for when the segment fails"
         title = _rule(f"{code.name.replace('_', ' ')}{where}")
         parts.append(title + "\n" + _joined(code.definitions, code.function))
     for native in specialized.natives:

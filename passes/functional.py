@@ -28,9 +28,11 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from .absent import emit_partial
 from .decompositions import decompositions
+from .evaluate.raising import OWN_NAMESPACES, operator_may_raise
 from .partition import base_of, find_cut, is_random, is_view
 from .plans import (
     ATenGraph,
@@ -92,6 +94,11 @@ def functionalize(
         return _assemble(traced)
     except CannotRecord as why:
         return Functional(None, torch_level=True, reason=str(why))
+
+
+def functionalizes(segment: Segment) -> bool:
+    """Whether a segment has a functional form."""
+    return not functionalize(segment).torch_level
 
 
 _READS_GRAD_MODE = frozenset({"aten::mkldnn_rnn_layer"})
@@ -160,7 +167,8 @@ def _with_backward(traced: Traced) -> Functional:
     order: dict[fx.Node, int] = {}
     for gradient in gradients:
         order.setdefault(gradient, len(order))
-    backward = _extract(traced.recorder, inputs, list(order), late)
+    own = {n for n in late if n.meta.get("segment_node") is None}
+    backward = _extract(traced.recorder, inputs, list(order), own)
     if len(tangents) > 1:
         _can_lack_tangents(backward, [n.name for n in inputs[len(cut.saved) :]])
     plain = range(len(traced.results))
@@ -298,7 +306,8 @@ def _makes_memory(node: fx.Node) -> bool:
     schema = getattr(node.target, "_schema", None)
     if schema is None:
         return False
-    return not schema.returns or "empty" in schema.name
+    foreign = schema.name.partition("::")[0] not in OWN_NAMESPACES
+    return foreign or not schema.returns or "empty" in schema.name
 
 
 def _own_memory(traced: Traced) -> None:
@@ -388,4 +397,15 @@ def _needed(
 def _has_effect(node: fx.Node) -> bool:
     """True for a call that must happen although nothing reads what it gives."""
     schema = getattr(node.target, "_schema", None)
-    return is_random(node) or (schema is not None and not schema.returns)
+    if is_random(node) or (schema is not None and not schema.returns):
+        return True
+    # What the backward half computes has no operation of the segment that it belongs to.
+    return node.meta.get("segment_node") is not None and _may_raise(node)
+
+
+def _may_raise(node: fx.Node) -> bool:
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    leaves = pytree.tree_leaves((node.args, node.kwargs))
+    operands = [v.meta.get("val") if isinstance(v, fx.Node) else v for v in leaves]
+    return operator_may_raise(node.target, operands)

@@ -74,7 +74,9 @@ class _Lowering:
             return self.values[source][index]
         if not isinstance(node.target, torch._ops.OpOverload) or not _has_tensor(fake):
             return self._outside(node, fake)
-        lowered = self._loop_form(node, fake)
+        # What nobody reads is here for what it does: raise, or draw random numbers.
+        unread = not node.users and node not in self.graph.results
+        lowered = None if unread else self._loop_form(node, fake)
         return self._outside(node, fake) if lowered is None else lowered
 
     def _loop_form(self, node: fx.Node, fake: Any) -> Any:
@@ -112,6 +114,8 @@ class _Lowering:
                 if user.target is operator.getitem
             }
             self.owners.update(dict.fromkeys(parts.values(), node))
+            if not parts:
+                self._without_result(node)
             # What nobody takes out has no definition.
             return tuple(
                 self._tensor(node, f, EXTERN, parts[k])
@@ -121,7 +125,14 @@ class _Lowering:
             )
         if isinstance(fake, torch.Tensor):
             return self._tensor(node, fake, EXTERN)
+        if fake is None:
+            self._without_result(node)
         return _number(node, fake)
+
+    def _without_result(self, node: fx.Node) -> None:
+        """A call that the host makes for what it does: it stands for a tensor of nothing."""
+        nothing = torch.empty(0, device="meta")
+        self._tensor(node, nothing, EXTERN, f"{node.name}_done")
 
     def _known(self, node: fx.Node) -> int | float | bool | None:
         """The value of a constant of one element."""

@@ -123,6 +123,7 @@ def _evaluate(
         source=source,
         guards=ev.guards.finish(),
         segments=tuple(ev.segments),
+        steps=tuple(ev.steps),
         residual=residual,
         continuations=tuple(ev.continuations),
         natives=tuple(ev.natives),

@@ -101,6 +101,9 @@ class Segment:
     grad_enabled: bool
     origins: Mapping[str, Origin] = field(default_factory=dict)
     """fx node name -> origin."""
+    may_raise: bool = False
+    """If it fails, the program does again what it was to do: until all of it is computed it
+    must not write to its inputs."""
 
 
 @dataclass(frozen=True)
@@ -177,3 +180,5 @@ class Specialized:
     breaks: tuple[Diagnostic, ...]
     settle: Callable[[GuardSet], GuardSet] | None = None
     """Adds the conditions on symbolic sizes: after the segments' code, which may add some."""
+    steps: tuple[Segment, ...] = ()
+    """Parts of segments, for when the whole has failed."""

@@ -12,15 +12,15 @@ variable of its own where identity matters.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
-import torch
 
 from srcjit.origin import Origin
 
+from . import closing
 from .evaluate.sources import Argument
 from .evaluate.values import (
     BuiltinMethod,
@@ -41,22 +41,12 @@ from .evaluate.values import (
     Unknown,
     Value,
 )
-from .program import Residual
+from .program import Residual, Segment
 from .reify import Reifier
+from .stepwise import Place, called_from, must_run
 
 if TYPE_CHECKING:
     from .evaluate.evaluator import Evaluator
-
-_RANDOM = (
-    "rand",
-    "dropout",
-    "bernoulli",
-    "normal",
-    "multinomial",
-    "poisson",
-    "exponential",
-    "rrelu",
-)
 
 
 class ResidualBuilder(Reifier):
@@ -135,38 +125,43 @@ class ResidualBuilder(Reifier):
             reachable |= {id(tensor) for tensor in tensors_in(ev, value)}
         order = {node: index for index, node in enumerate(builder.graph.nodes)}
         produced = sorted(outputs.values(), key=lambda value: order[value.node])
-        needed = builder.mutates or any(
-            n.op != "placeholder" and any(word in str(n.target) for word in _RANDOM)
-            for n in builder.graph.nodes
-        )
-        if builder.operations and (produced or needed):
-            grad = torch.is_grad_enabled()
-            names = self._names(produced, reachable)
-            segment = builder.close(produced, grad)
-            self._flush_early(builder.effects_before_risk)
-            call = self._call(
-                builder.name, [self.reify(value) for value in builder.inputs]
-            )
-            origin = next(iter(segment.origins.values()), None)
-            if not names:
-                self.emit(call, origin)
-            elif len(names) == 1:
-                start = len(self.lines)
-                self.emit(f"{names[0]} = {call}[0]", origin)
-                self._last_call = (names[0], f"{call}[0]", start, len(self.lines))
-            else:
-                self.emit(f"{', '.join(names)} = {call}", origin)
-            for name, value in zip(names, produced):
-                value.name = name
-            ev.segments.append(segment)
+        name = builder.name
+        if builder.operations and (produced or any(map(must_run, order))):
+            closing.close(self, builder, produced, reachable)
             if builder.mutates:
                 _require_distinct(ev, builder.inputs)
             name = ev.next_segment()
-        else:
-            name = builder.name
         for value in builder.touched:
             value.node = None  # type: ignore[attr-defined]
         ev.builder = type(builder)(ev, name)
+
+    def call_segment(
+        self, segment: Segment, inputs: list[Value], names: list[str], place: Place
+    ) -> None:
+        """Emits the call of a segment; `names` take its results.
+
+        Args:
+            segment: What is called.
+            inputs: The values of its inputs.
+            names: A variable for each of its outputs.
+            place: The line of the program, and those of the user's functions inside it.
+        """
+        origin, inside = place
+        args = [self.reify(value) for value in inputs]
+        function = segment.name
+        if inside:
+            # Lines of functions that were inlined, so that tracebacks show them.
+            args.insert(0, function)
+            function = self.constant_name(called_from(inside), "called_from")
+        call = self._call(function, args)
+        if not names:
+            self.emit(call, origin)
+        elif len(names) == 1:
+            start = len(self.lines)
+            self.emit(f"{names[0]} = {call}[0]", origin)
+            self._last_call = (names[0], f"{call}[0]", start, len(self.lines))
+        else:
+            self.emit(f"{', '.join(names)} = {call}", origin)
 
     def _call(self, name: str, args: list[str]) -> str:
         """A call, on several lines where it is long."""
@@ -176,7 +171,7 @@ class ResidualBuilder(Reifier):
         lines = "".join(f"    {arg},\n" for arg in args)
         return f"{name}(\n{lines})"
 
-    def _names(self, produced: list[TensorValue], reachable: set[int]) -> list[str]:
+    def names_for(self, produced: list[TensorValue], reachable: set[int]) -> list[str]:
         """Names for the results of a segment; a variable whose tensor is dead is used again."""
         names: list[str] = []
         for value in produced:
@@ -236,36 +231,20 @@ class ResidualBuilder(Reifier):
             elif isinstance(value, FunctionValue):
                 stack += [self.ev.look(v) for v in _captured(self.ev, value)]
             else:
-                stack += [self.ev.look(v) for v in _parts(value)]
+                stack += [self.ev.look(v) for v in parts_of(value)]
 
     def flush_effects(self) -> None:
         """Replays the scheduled effects in program order."""
-        effects, self.ev.effects = self.ev.effects, []
-        self.ev.effect_values = []
-        for action, _ in effects:
-            action()
+        effects = self.ev.effects
+        self.drop_effects(len(effects))
+        for effect in effects:
+            effect.action()
 
-    def _flush_early(self, count: int) -> None:
-        """Replays the first effects ahead of a segment that may raise behind them.
-
-        An effect that needs a result of the segment has to wait, and so do those after it.
-        """
-        ev = self.ev
-        ready: list[Callable[[], None]] = []
-        for action, values in ev.effects[:count]:
-            if any(
-                tensor.name is None
-                and tensor.node is not None
-                and tensor.node.op != "placeholder"
-                for value in values
-                for tensor in tensors_in(ev, value)
-            ):
-                break
-            ready.append(action)
-        ev.effects = ev.effects[len(ready) :]
-        ev.effect_values = [value for _, values in ev.effects for value in values]
-        for action in ready:
-            action()
+    def drop_effects(self, count: int) -> None:
+        """Forgets the first effects, which have been replayed."""
+        left = self.ev.effects[count:]
+        self.ev.effects = left
+        self.ev.effect_values = [value for effect in left for value in effect.values]
 
     # ── the end ───────────────────────────────────────────────────────────────────
 
@@ -362,7 +341,7 @@ def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:
             found |= set(re.findall(r"\w+", item.text))
         if isinstance(item, FunctionValue):
             stack += _captured(ev, item)
-        stack += _parts(item)
+        stack += parts_of(item)
     return found
 
 
@@ -372,7 +351,7 @@ def _captured(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
     return captured_values(ev, function)
 
 
-def _parts(item: Value) -> Iterator[Value]:
+def parts_of(item: Value) -> Iterator[Value]:
     """Yields the values that an abstract value holds."""
     if isinstance(item, TensorValue):
         return

@@ -67,6 +67,11 @@ def compile_segment(segment: Segment, options: Options) -> SegmentCode:
         return torch_text(segment, comments)
 
 
+def step_code(step: Segment) -> SegmentCode:
+    """Returns the text of a part of a segment, which runs when the whole has failed."""
+    return torch_text(step, user_lines(step.origins))
+
+
 def user_lines(origins: Mapping[str, Origin]) -> dict[str, str]:
     """The user's line for each node name: `21: y = torch.sin(x) * 2`."""
     lines = {}
@@ -307,7 +312,7 @@ class _SegmentWriter:
         self, graph: ATenGraph, lowered: Lowered
     ) -> dict[Definition, Definition]:
         """Results that only go into an input, which a kernel may write there itself."""
-        if self.stage != "emit":
+        if self.stage != "emit" or self.segment.may_raise:
             return {}
         wanted = [r for r in graph.results if isinstance(r, fx.Node)]
         found: dict[Definition, Definition] = {}

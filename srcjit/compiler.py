@@ -130,7 +130,7 @@ class Specialization:
         if options == self.options:
             return self.text
         if options not in self._other_texts:
-            codes = tuple(_segment_code(s, options) for s in self.specialized.segments)
+            codes = _codes(self.specialized, options)
             guard = emit_guard(self.guards, self.parameters, GUARD, self.state)
             made = emit_module(self.specialized, codes, guard, options)
             self._other_texts[options] = made
@@ -173,7 +173,7 @@ def compile_specialization(
         specialized = specialize(function, source, arguments, options, hints)
         if options.fullgraph and specialized.breaks:
             raise GraphBreakError(specialized.breaks[0])
-        codes = tuple(_segment_code(s, options) for s in specialized.segments)
+        codes = _codes(specialized, options)
         if specialized.settle is not None:
             guards = specialized.settle(specialized.guards)
             specialized = replace(specialized, guards=guards)
@@ -260,6 +260,16 @@ def assemble(
         options,
         stubs,
         parameters,
+    )
+
+
+def _codes(specialized: Specialized, options: Options) -> Codes:
+    """The text of each segment, and behind them that of the steps of those that may fail."""
+    from srcjit.passes.segment import step_code
+
+    return (
+        *(_segment_code(segment, options) for segment in specialized.segments),
+        *(step_code(step) for step in specialized.steps),
     )
 
 

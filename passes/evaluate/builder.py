@@ -24,10 +24,11 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from srcjit.diagnostics import GraphBreak
 
+from ..contents import contents
 from ..program import Segment
 from .breaks import Break, FixSizes
 from .frozen import is_frozen
-from .raising import eager_raises, may_raise
+from .raising import Facts, Witness, eager_raises, is_quiet
 from .sizes import is_symbolic
 from .values import (
     DictValue,
@@ -54,11 +55,9 @@ class SegmentBuilder:
 
     def __init__(self, evaluator: Evaluator, name: str) -> None:
         self.evaluator = evaluator
-        self._risky = False
+        self._facts = Facts()
         self.risks = 0
-        """Number of operations recorded that may raise when the program runs."""
-        self.effects_before_risk = 0
-        """Number of scheduled effects that come before the first operation that may raise."""
+        """Number of operations that may raise when they run."""
         self.name = name
         self.graph = torch.fx.Graph()
         self.inputs: list[Value] = []
@@ -239,7 +238,7 @@ class SegmentBuilder:
         }
         node_args = tuple(self.operand(a) for a in args)
         node_kwargs = {k: self.operand(v) for k, v in kwargs.items()}
-        node = self._node(kind, target, node_args, node_kwargs, hint)
+        node = self._operation(kind, target, node_args, node_kwargs, hint)
         return self._wrap(result, node, known)
 
     def _run(
@@ -254,9 +253,13 @@ class SegmentBuilder:
             raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
             with self.evaluator.fake_mode, self._rules([*args, *kwargs.values()]):
-                if kind == "call_method":
-                    return getattr(args[0], target)(*args[1:], **kwargs)
-                return target(*args, **kwargs)
+                if is_quiet(target):
+                    self._facts = Facts()
+                    return _called(kind, target, args, kwargs)
+                with Witness() as witness:
+                    result = _called(kind, target, args, kwargs)
+                self._facts = witness.facts(target)
+                return result
         except GraphBreak:
             raise
         except DataDependentOutputException as error:
@@ -310,36 +313,54 @@ class SegmentBuilder:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         hint: str,
-        risky: bool = True,
     ) -> torch.fx.Node:
         journal = self.evaluator.journal
         node = self.graph.create_node(kind, target, args, kwargs, name=hint)
         journal.record(lambda: self.graph.erase_node(node))
         journal.set_attr(self, "operations", self.operations + 1)
-        if risky and may_raise(target):
-            journal.set_attr(self, "risks", self.risks + 1)
-            if not self._risky:
-                journal.set_attr(self, "_risky", True)
-                before = len(self.evaluator.effects)
-                journal.set_attr(self, "effects_before_risk", before)
         origin = self.evaluator.statement_origin()
         if origin is not None:
             node.meta["origin"] = origin
         return node
 
+    def _operation(
+        self,
+        kind: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        hint: str,
+    ) -> torch.fx.Node:
+        """Adds the call that has just been run on fakes."""
+        node = self._node(kind, target, args, kwargs, hint)
+        node.meta["facts"] = self._facts
+        if self._facts.risky:
+            self.evaluator.journal.set_attr(self, "risks", self.risks + 1)
+            node.meta["stack"] = self.evaluator.call_stack()
+            node.meta["contents"] = contents(
+                self.evaluator, self.evaluator.effect_values
+            )
+        return node
+
+    def last_operation(self) -> torch.fx.Node | None:
+        """The operation that was recorded last."""
+        node = self.graph._root.prev
+        return node if node.op not in ("root", "placeholder") else None
+
     def store(self, target: Callable[..., Any], args: list[Value]) -> None:
         """Records `args[0][args[1]] = args[2]`, an in-place operation without a result."""
         self._run("call_function", target, [self.fake(a) for a in args], {})
-        self._node(
+        node = self._operation(
             "call_function", target, tuple(self.operand(a) for a in args), {}, "store"
         )
+        node.meta["writes"] = True
         self.evaluator.journal.changes += 1
         self.evaluator.journal.set_attr(self, "mutates", True)
 
     def effect(self, target: Callable[..., Any], *args: Any) -> torch.fx.Node:
         """Records a call without tensor operands, such as a change of the grad mode."""
         name = getattr(target, "__name__", "effect").strip("_")
-        node = self._node("call_function", target, args, {}, name, risky=False)
+        node = self._node("call_function", target, args, {}, name)
         journal = self.evaluator.journal
         journal.set_attr(self, "operations", self.operations - 1)
         node.meta["effect"] = True
@@ -351,6 +372,7 @@ class SegmentBuilder:
         journal = self.evaluator.journal
         if isinstance(result, torch.Tensor):
             if id(result) in known:
+                node.meta["writes"] = True
                 journal.set_attr(self, "mutates", True)
                 journal.changes += 1
                 return known[id(result)]
@@ -420,6 +442,12 @@ class SegmentBuilder:
     def _position(self, node: torch.fx.Node) -> int:
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         return placeholders.index(node)
+
+
+def _called(kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kind == "call_method":
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
 
 
 def _has_unknown_size(result: Any, evaluator: Evaluator) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 import torch
+from torch._library.custom_ops import CustomOpDef
 
 from ..scopes import parameter_names
 from . import (
@@ -180,6 +181,9 @@ def _known(
         return context
     if isinstance(obj, FunctionType):
         return _python_function(ev, function, args, kwargs)
+    if isinstance(obj, CustomOpDef):
+        ev.use(function)
+        return tensors.call_function(ev, obj._opoverload, args, kwargs)
     if tensors.is_operation(obj) or tensors.is_pure(obj):
         ev.use(function)
         return tensors.call_function(ev, obj, args, kwargs)

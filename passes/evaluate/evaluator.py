@@ -13,6 +13,7 @@ and expression has a module of its own, and `split` says what happens at a graph
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from types import FunctionType
 from typing import Any
@@ -26,6 +27,7 @@ from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
+from ..contents import Contents, contents
 from ..namer import Namer
 from ..program import Continuation, Native, Segment
 from .breaks import Break, unknown_operand
@@ -66,6 +68,23 @@ class Flow(Enum):
     BREAK = "break"
     CONTINUE = "continue"
     RETURN = "return"
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """Something that the program does to an object that existed before.
+
+    Attributes:
+        action: Adds the lines that do it.
+        values: What it needs.
+        after: The last operation of the open segment before it.
+        contents: What new objects among them hold at this moment.
+    """
+
+    action: Callable[[], None]
+    values: tuple[Value, ...]
+    after: torch.fx.Node | None
+    contents: Contents
 
 
 class LazyValue(Value):
@@ -114,10 +133,11 @@ class Evaluator:
         """The run-time number for whose value the program is being split."""
         self.python_generators: frozenset[Origin] = frozenset()
         """Statements whose generators Python makes, because they live across a break."""
-        self.effects: list[tuple[Callable[[], None], tuple[Value, ...]]] = []
+        self.effects: list[Effect] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}
         self.segments: list[Segment] = []
+        self.steps: list[Segment] = []
         self._segment_prefix = "segment_"
         while any(
             name.removeprefix(self._segment_prefix).isdigit() for name in taken_names
@@ -200,6 +220,7 @@ class Evaluator:
                 self._end_of_block(frame, block)
             return None
         statement = block.statements[block.index]
+        frame.statement, frame.expression = statement, None
         # Library code is shown as the user's line that called it.
         origin = None if frame.scope.frozen else frame.origins.get(statement)
         mark = self.journal.mark()
@@ -267,6 +288,21 @@ class Evaluator:
     def statement_origin(self) -> Origin | None:
         """The origin of the innermost statement that is being evaluated."""
         return self._origin_stack[-1] if self._origin_stack else None
+
+    def call_stack(self) -> tuple[Origin, ...]:
+        """Where each of the user's functions stands that are being evaluated, outermost first."""
+        found = []
+        for frame in self.frames:
+            if frame.scope.frozen:
+                continue
+            origin = None
+            if frame.expression is not None:
+                origin = frame.origins.get(_line_of(frame.expression))
+            if origin is None and frame.statement is not None:
+                origin = frame.origins.get(frame.statement)
+            if origin is not None:
+                found.append(origin)
+        return tuple(found)
 
     def origin_of(self, frame: Frame, node: cst.CSTNode | None) -> Origin | None:
         """The origin of `node`, or of the statement around it."""
@@ -415,6 +451,17 @@ class Evaluator:
 
     def effect(self, action: Callable[[], None], *values: Value) -> None:
         """Schedules an effect on an object that existed before; replayed in program order."""
-        self.journal.append(self.effects, (action, values))
+        after = self.builder.last_operation()
+        held = contents(self, values)
+        self.journal.append(self.effects, Effect(action, values, after, held))
         for value in values:
             self.journal.append(self.effect_values, value)
+
+
+def _line_of(node: cst.CSTNode) -> cst.CSTNode:
+    """The part of an expression on whose line CPython says that it raises."""
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        return node.func.attr
+    if isinstance(node, cst.Attribute):
+        return node.attr
+    return node

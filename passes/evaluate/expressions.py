@@ -58,12 +58,15 @@ def evaluate(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> Value:
             ev.origin_of(frame, node),
             node=node,
         )
+    around, frame.expression = frame.expression, node
     try:
         return ev.look(handler(ev, frame, node))
     except Break as stop:
         if stop.diagnostic.origin is None:
             raise _located(stop, ev, frame, node) from stop.__cause__
         raise
+    finally:
+        frame.expression = around
 
 
 def _located(stop: Break, ev: Evaluator, frame: Frame, node: cst.CSTNode) -> Break:

@@ -86,6 +86,10 @@ class Frame:
     globals_declared: frozenset[str] = frozenset()
     nonlocals_declared: frozenset[str] = frozenset()
     blocks: list[Block] = field(default_factory=list)
+    statement: Any = None
+    """The statement that is being evaluated."""
+    expression: Any = None
+    """The innermost expression of it whose operands have been evaluated."""
     on_return: Callable[[Value], None] | None = None
     generator: Any = None
     """The generator object whose activation this is."""

@@ -6,24 +6,172 @@ refusals of eager's kernels are not in PyTorch's meta functions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
-_NEVER_RAISES = frozenset(
+from .frozen import is_frozen
+
+_QUIET = frozenset(
     """
     add sub mul neg abs sin cos tan tanh exp log sqrt rsqrt sigmoid relu gelu silu square
     sign floor ceil round clamp clamp_min clamp_max where maximum minimum lt le gt ge eq ne
-    truediv div to float double half bfloat16 long int bool type_as clone contiguous detach
+    truediv to float double half bfloat16 long int bool type_as clone contiguous detach
     view reshape flatten unflatten squeeze unsqueeze transpose permute t expand expand_as
     cat stack chunk split narrow flip roll repeat sum mean amax amin zeros ones full empty
-    zeros_like ones_like full_like empty_like rand randn rand_like randn_like arange
-    dropout layer_norm zero_ fill_ copy_ logical_and
-    add_ sub_ mul_ div_ iadd isub imul itruediv sin_ cos_ mm matmul bmm linear addmm logical_or logical_not isnan isinf masked_fill tril triu erf softplus
-    leaky_relu elu hardtanh pow
+    zeros_like ones_like full_like empty_like arange layer_norm zero_ fill_ copy_ logical_and
+    add_ sub_ mul_ iadd isub imul itruediv sin_ cos_ logical_or logical_not isnan isinf
+    masked_fill tril triu erf softplus leaky_relu elu hardtanh
     """.split()
 )
-"""Operations that cannot raise once fake tensors have run them; all others may."""
+"""Functions and methods that cannot raise once fakes have run them, whatever they are given."""
+
+_QUIET_OPERATORS = frozenset(
+    """
+    _to_copy _unsafe_view alias any all argmax argmin avg_pool1d avg_pool2d avg_pool3d
+    adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d
+    _adaptive_avg_pool3d addmm addmv baddbmm addbmm bmm mm mv dot vdot outer arange argsort
+    sort topk cat stack clone contiguous constant_pad_nd reflection_pad1d reflection_pad2d
+    replication_pad1d replication_pad2d convolution copy copy_ cumsum cumprod logcumsumexp
+    cummax cummin diag diagonal_copy empty empty_like empty_strided new_empty eye fill fill_
+    flip full full_like glu group_norm native_group_norm native_layer_norm layer_norm
+    native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional batch_norm
+    _batch_norm_with_update native_dropout dropout hardtanh isin linspace log_softmax
+    _log_softmax logspace _safe_softmax _fft_r2c _fft_c2c _fft_c2r softmax _softmax softplus lerp masked_fill masked_fill_ mean
+    max min sum prod amax amin var std var_mean std_mean norm linalg_vector_norm logsumexp
+    new_full new_ones new_zeros ones ones_like zeros zeros_like zero zero_
+    max_pool2d_with_indices max_pool1d_with_indices max_pool3d_with_indices mse_loss l1_loss
+    huber_loss smooth_l1_loss binary_cross_entropy_with_logits soft_margin_loss rand
+    rand_like randn randn_like repeat
+    roll rot90 scalar_tensor lift_fresh lift_fresh_copy lift detach_
+    select_scatter slice_scatter diagonal_scatter as_strided_scatter tril triu tril_indices
+    triu_indices trace upsample_bilinear2d upsample_nearest1d upsample_nearest2d
+    upsample_nearest3d upsample_linear1d upsample_bicubic2d upsample_trilinear3d pixel_shuffle
+    pixel_unshuffle _scaled_dot_product_flash_attention _scaled_dot_product_attention_math
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
+    scaled_dot_product_attention _fused_rms_norm rms_norm squeeze_ unsqueeze_ transpose_ t_
+    split_with_sizes_copy unbind_copy slice_copy view_copy _conj _neg_view resolve_conj
+    complex polar view_as_real view_as_complex hypot count_nonzero aminmax
+    """.split()
+)
+"""Operators that raise on no values of their operands, if those are floating-point numbers
+or of types for which fakes compute the same (PyTorch's kernels refuse some integer types)."""
+
+_DIVIDES = frozenset("floor_divide remainder fmod div divide true_divide".split())
+"""Pointwise operators that raise on an integer divided by zero."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What an operation may do besides computing its result.
+
+    Attributes:
+        risky: It may raise at run time although fakes can run it.
+        draws: It draws random numbers.
+        writes: It writes to one of its operands, and not only to what it returns.
+        foreign: It is none of PyTorch's own, and may do anything.
+    """
+
+    risky: bool = False
+    draws: bool = False
+    writes: bool = False
+    foreign: bool = False
+
+
+class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes which operators one call comes down to."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operators: list[tuple[Any, bool]] = []
+        """Each operator, and whether it may raise when it runs."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        risky = operator_may_raise(func, pytree.tree_leaves((args, kwargs)))
+        self.operators.append((func, risky))
+        return func(*args, **(kwargs or {}))
+
+    def facts(self, target: Any) -> Facts:
+        """What is known of the call of `target` that it has seen."""
+        foreign = any(o.namespace not in OWN_NAMESPACES for o, _ in self.operators) or (
+            isinstance(target, FunctionType) and not is_frozen(target.__module__)
+        )
+        return Facts(
+            foreign or any(risky for _, risky in self.operators),
+            any(_TAG.nondeterministic_seeded in o.tags for o, _ in self.operators),
+            any(_writes_aside(o) for o, _ in self.operators),
+            foreign,
+        )
+
+
+_TAG = torch.Tag
+OWN_NAMESPACES = ("aten", "prims", "prim", "quantized", "mkldnn", "mkldnn_prepacked")
+
+
+def operator_may_raise(operator: Any, operands: Sequence[Any]) -> bool:
+    """Whether an ATen operator may raise although its rule for fakes accepts its operands.
+
+    Args:
+        operator: The overload.
+        operands: What it is given; tensors among it are looked at.
+    """
+    tensors = [v for v in operands if isinstance(v, torch.Tensor)]
+    whole = any(not (t.is_floating_point() or t.is_complex()) for t in tensors)
+    if operator.namespace not in OWN_NAMESPACES:
+        return True
+    if operator.namespace == "prim":
+        return False  # reads metadata
+    name = operator.overloadpacket.__name__
+    packet = name.rstrip("_") if not name.endswith("__") else name
+    numbers = [v for v in operands if type(v) in (int, float)]
+    if packet in _DIVIDES:
+        return whole and not (len(tensors) == 1 and all(numbers))
+    if packet == "bernoulli":
+        return not (numbers and len(tensors) == 1 and 0 <= numbers[0] <= 1)
+    if _TAG.pointwise in operator.tags:
+        return False
+    if operator.is_view or _TAG.view_copy in operator.tags:
+        return False
+    if packet not in _QUIET_OPERATORS and name not in _QUIET_OPERATORS:
+        return True
+    return whole and packet in _FLOATING
+
+
+def _writes_aside(operator: Any) -> bool:
+    """Whether an operator writes to an operand that it does not return."""
+    if "batch_norm" in operator.overloadpacket.__name__:
+        return True  # its schema does not tell of the running statistics
+    schema = operator._schema
+    written = [a for a in schema.arguments if a.alias_info and a.alias_info.is_write]
+    returned = [r for r in schema.returns if r.alias_info and r.alias_info.is_write]
+    return len(written) > len(returned)
+
+
+_FLOATING = frozenset(
+    """
+    addmm addmv baddbmm addbmm bmm mm mv dot vdot convolution avg_pool1d avg_pool2d avg_pool3d
+    adaptive_avg_pool2d _adaptive_avg_pool2d native_layer_norm layer_norm native_group_norm
+    native_batch_norm upsample_bilinear2d upsample_linear1d upsample_bicubic2d mse_loss
+    huber_loss smooth_l1_loss logsumexp _fft_r2c _fft_c2c _fft_c2r lerp softplus reflection_pad1d reflection_pad2d
+    """.split()
+)
+"""Operators of which PyTorch has no kernel for some types of integers."""
+
+
+def is_quiet(target: Any) -> bool:
+    """Whether a call of a tensor function can neither raise at run time nor draw numbers.
+
+    For all others a `Witness` has to see what the call comes down to.
+    """
+    name = target if isinstance(target, str) else getattr(target, "__name__", "")
+    return name in _QUIET and not isinstance(target, torch._ops.OpOverloadPacket)
 
 
 _IN_PLACE = frozenset("add_ sub_ mul_ iadd isub imul".split())
@@ -71,9 +219,3 @@ def _overlap_in_part(written: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     places = [(t.storage_offset(), t.shape, t.stride()) for t in (written, other)]
     return other is not written and places[0] != places[1]
-
-
-def may_raise(target: Any) -> bool:
-    """Whether an operation may raise at run time although fake tensors can run it."""
-    name = target if isinstance(target, str) else getattr(target, "__name__", "")
-    return name not in _NEVER_RAISES
