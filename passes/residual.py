@@ -345,6 +345,23 @@ def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:
     return found
 
 
+def reaches(ev: Evaluator, values: Iterable[Value], wanted: Value) -> bool:
+    """Whether `wanted` is one of `values` or held by one of them."""
+    stack = list(values)
+    seen: set[int] = set()
+    while stack:
+        item = stack.pop()
+        if item is wanted:
+            return True
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, FunctionValue):
+            stack += _captured(ev, item)
+        stack += _parts(item)
+    return False
+
+
 def _captured(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
     from .evaluate.functions import captured_values
 

@@ -21,6 +21,7 @@ from srcjit.diagnostics import GraphBreak
 
 from ..outline import UNBOUND, Box
 from ..program import Continuation
+from ..residual import reaches
 from ..resume import Block as Rest
 from ..resume import make_resume, rest
 from ..scopes import captured, live_in, parameter_names
@@ -220,7 +221,10 @@ def _continuation(
                 unbound.add(name)
                 continue
         params.append(name)
-        args.append(_argument(ev, value))
+        if name in iterators and not _is_visible(ev, value):
+            args.append(_iterations(ev, value))
+        else:
+            args.append(ev.residual.reify(ev.look(value)))
         if args[-1] in ev.residual.maybe_unbound:
             maybe_unbound.add(name)
         if isinstance(value, Scalar) and not (
@@ -277,9 +281,8 @@ def user_cells(frame: Frame) -> dict[str, Any]:
     return {n: cell for n, cell in scope.cells.items() if n not in scope.compiler_names}
 
 
-def _argument(ev: Evaluator, value: Value) -> str:
-    """The expression that hands a live value to a resume function."""
-    value = ev.look(value)
+def _iterations(ev: Evaluator, value: Value) -> str:
+    """The expression that hands on an iterator that only a loop has."""
     if isinstance(value, IteratorValue) and not value.generator:
         left = value.items
         if isinstance(left, ListValue):
@@ -295,11 +298,14 @@ def _argument(ev: Evaluator, value: Value) -> str:
     return ev.residual.reify(value)
 
 
-def _is_visible(ev: Evaluator, value: ListValue) -> bool:
-    """Whether the program can still change a list that a loop goes over."""
-    if value.source is not None or value.name is not None:
+def _is_visible(ev: Evaluator, value: Value) -> bool:
+    """Whether the program can still see a list that a loop goes over, or its iterator."""
+    if getattr(value, "source", None) is not None:
         return True
-    return any(held is value for frame in ev.frames for held in frame.env.values())
+    if getattr(value, "name", None) is not None:
+        return True
+    held = [v for frame in ev.frames for v in frame.env.values()]
+    return reaches(ev, [*held, *ev.effect_values], value)
 
 
 def _position(names_in_order: list[str], name: str) -> int:

@@ -395,7 +395,10 @@ def _branch(ev: Evaluator, frame: Frame, statement: cst.If, test: Value) -> None
         _push(frame, list(arms[0]))
         resuming.resume_here(ev, kind="then")
         frame.blocks.pop()
+    # What was read on the way into the arm is known in the arm alone; its lines stay.
+    lines = list(residual.lines)
     ev.journal.rollback(mark)
+    residual.lines[:] = lines
     ev.finished = False
     if arms[1]:
         _push(frame, list(arms[1]))

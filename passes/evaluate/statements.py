@@ -92,10 +92,11 @@ def _augmented(ev: Evaluator, frame: Frame, node: cst.AugAssign) -> Result:
     elif isinstance(target, cst.Attribute):
         base = expressions.evaluate(ev, frame, target.value)
         name = expressions.mangled(frame, target.attr.value)
-        if _counter(ev, frame, base, name, node):
-            return NEXT
+        counter = _is_counter(ev, base, name, kind)
         old = attributes.load(ev, base, name)
         right = expressions.evaluate(ev, frame, node.value)
+        if counter and _count(ev, base, name, kind, old, right):
+            return NEXT
         new = operators.in_place(ev, kind, old, right)
         # Storing the same tensor back into a buffer or attribute changes nothing.
         if not (new is old and isinstance(new, TensorValue)):
@@ -111,25 +112,28 @@ def _augmented(ev: Evaluator, frame: Frame, node: cst.AugAssign) -> Result:
     return NEXT
 
 
-def _counter(
-    ev: Evaluator, frame: Frame, base: Value, name: str, node: cst.AugAssign
+_COUNTING = {cst.AddAssign: "+", cst.SubtractAssign: "-"}
+
+
+def _is_counter(ev: Evaluator, base: Value, name: str, kind: type) -> bool:
+    """Whether `base.name` may be a counter: of an object from outside, not written yet."""
+    if kind not in _COUNTING or not isinstance(base, Known) or base.source is None:
+        return False
+    return not isinstance(base.obj, type) and (id(base.obj), name) not in ev.overlay
+
+
+def _count(
+    ev: Evaluator, base: Value, name: str, kind: type, old: Value, right: Value
 ) -> bool:
     """`self.steps += 1` on an object from outside stays a run-time number.
 
     Its value is read when the residual program runs, so a counter costs no guard on its value
     and no specialization per call.
     """
-    symbol = {cst.AddAssign: "+", cst.SubtractAssign: "-"}.get(type(node.operator))
-    if symbol is None or not isinstance(base, Known) or base.source is None:
-        return False
-    if isinstance(base.obj, type) or (id(base.obj), name) in ev.overlay:
-        return False
-    old = attributes.load(ev, base, name)
     if not isinstance(old, Known) or type(old.obj) is not int or old.source is None:
         return False
     if ev.guards.decided(old.source):
         return False
-    right = expressions.evaluate(ev, frame, node.value)
     if (
         not isinstance(right, Known)
         or type(right.obj) is not int
@@ -139,7 +143,9 @@ def _counter(
     ev.guards.type_of(old.source, old.obj)
     variable = ev.residual.fresh(name.strip("_") or "count")
     step = ev.residual.reify(constant(ev.use(right)))
-    ev.residual.emit_tracked(f"{variable} = {old.source.residual} {symbol} {step}")
+    ev.residual.emit_tracked(
+        f"{variable} = {old.source.residual} {_COUNTING[kind]} {step}"
+    )
     attribute_stores.store(ev, base, name, ev.scalar(variable, int, variable))
     return True
 

@@ -2,51 +2,168 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import importlib.util
+import functools
 import os
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 import srcjit
+from srcjit import shared
+from srcjit.load import register_lines
 from tests.harness import Made, Outcome, compare, no_faults, run, seed
 
-from .generate import PARAMETERS
-from .prelude import PRELUDE
+from .generate import GENERATORS
+from .prelude import PRELUDES
 from .tree import Body, text_of
+from .unknown import traced
+
+PRELUDE_FILE = "/tests/programs/fuzz_prelude_{flavour}.py"
+"""Where the prelude claims to stand; its text is registered for who looks for it."""
 
 
-def source_of(body: Body) -> str:
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A program and how it is run.
+
+    Attributes:
+        body: The statements of the program.
+        number: Chooses the arguments of the calls; the seed that the program was made from.
+        flavour: `tensors` or `plain`.
+        stage: The stage of the pipeline whose program runs.
+        numbers: Which numbers are unknown while compiling (see `unknown.traced`).
+    """
+
+    body: Body
+    number: int
+    flavour: str = "tensors"
+    stage: str = "specialize"
+    numbers: str = "known"
+
+
+def program_text(case: Case) -> str:
+    """Returns the text of the function alone."""
+    parameters = ", ".join(GENERATORS[case.flavour].parameters)
+    return f"def program({parameters}):\n{text_of(case.body, 1)}"
+
+
+def source_of(case: Case) -> str:
     """Returns the module text of a program."""
-    text = PRELUDE.replace("{parameters}", ", ".join(PARAMETERS))
-    return text.replace("{body}", text_of(body, 1))
+    return f"{PRELUDES[case.flavour]}\n\n{program_text(case)}"
 
 
-def load(path: Path) -> ModuleType:
-    """Imports a program anew, with globals of its own."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+@functools.cache
+def _prelude(flavour: str) -> CodeType:
+    file = PRELUDE_FILE.format(flavour=flavour)
+    register_lines(file, PRELUDES[flavour])
+    return compile(PRELUDES[flavour], file, "exec")
+
+
+def load(case: Case, path: Path) -> ModuleType:
+    """Runs the prelude and the program anew, as one module with globals of its own.
+
+    The prelude is compiled once, so that its functions are parsed once.
+    """
+    module = sys.modules[path.stem] = ModuleType(path.stem)  # dataclasses look there
+    RemovableHandle.next_id = 0  # of hooks; it is to be seen in them
+    exec(_prelude(case.flavour), module.__dict__)
+    exec(compile(program_text(case), str(path), "exec"), module.__dict__)
     return module
 
 
-def calls(module: ModuleType, number: int) -> Iterator[Callable[[], tuple[Any, ...]]]:
+def calls(
+    module: ModuleType, number: int, flavour: str
+) -> Iterator[Callable[[], tuple[Any, ...]]]:
     """Yields what makes the arguments of each call; state and module persist.
 
-    The second call repeats the first; later ones change numbers, shapes, dtypes, lengths,
-    aliasing, memory formats and gradients.
+    The second call repeats the first with new objects, the third with the very same ones;
+    later ones change numbers, shapes, dtypes, lengths, aliasing, memory formats, gradients.
     """
+    choice = random.Random(number)
+    maker = _plain_arguments if flavour == "plain" else _tensor_arguments
+    make = maker(module, number, choice)
+    last: list[tuple[Any, ...]] = []
+
+    def made(**changes: Any) -> tuple[Any, ...]:
+        last[:] = [make(**changes)]
+        return last[0]
+
+    yield made
+    yield made
+    yield lambda: last[0]
+    shared_changes: list[dict[str, Any]] = [
+        {"n": 3},
+        {"n": 0, "length": 0},
+        {"flag": False},
+        {"mode": "y", "r": 1.75},
+        {"length": 4},
+        {"r": float("nan")},
+    ]
+    own = _PLAIN_CHANGES if flavour == "plain" else _TENSOR_CHANGES
+    for change in choice.sample([*shared_changes, *own], 3):
+        yield functools.partial(made, **change)
+    yield made
+
+
+_PLAIN_CHANGES: list[dict[str, Any]] = [
+    {"n": 2**80, "m": -3},
+    {"n": -1},
+    {"m": 0, "r": -0.0},
+    {"variant": "bool"},
+    {"variant": "same"},
+    {"variant": "float"},
+]
+
+_TENSOR_CHANGES: list[dict[str, Any]] = [
+    {"rows": 5},
+    *(
+        {"variant": name}
+        for name in "same view overlap strided double int grad leaf expanded".split()
+    ),
+]
+
+
+def _plain_arguments(
+    module: ModuleType, number: int, choice: random.Random
+) -> Callable[..., tuple[Any, ...]]:
+    st = module.State()
+
+    def make(
+        n: int = 2,
+        m: int = 5,
+        r: float = 0.25,
+        flag: bool = True,
+        mode: str = "x",
+        length: int = 2,
+        variant: str = "",
+    ) -> tuple[Any, ...]:
+        nums: list[Any] = [choice.randint(0, 3) for _ in range(length)]
+        if variant == "same":
+            module.GLOBAL[:] = [nums]
+        elif variant == "bool":
+            n = True
+        elif variant == "float":
+            nums = [float(v) for v in nums]
+        return n, r, flag, mode, nums, {"k": 1, "b": m}, st, m
+
+    return make
+
+
+def _tensor_arguments(
+    module: ModuleType, number: int, choice: random.Random
+) -> Callable[..., tuple[Any, ...]]:
     torch.default_generator.manual_seed(number)
     st, net = module.State(), module.Net()
     net.requires_grad_(number % 3 == 0)
-    choice = random.Random(number)
 
     def make(
         rows: int = 3,
@@ -61,72 +178,55 @@ def calls(module: ModuleType, number: int) -> Iterator[Callable[[], tuple[Any, .
         a = torch.randn(rows, 4)
         b = torch.randn(4)
         c = torch.randn(rows, 4)
-        if variant == "same":
-            c = a
-        elif variant == "view":
-            b = a[1]
-        elif variant == "overlap":
-            c = a.view(rows, 4)
-        elif variant == "strided":
-            a = torch.randn(4, rows).t()
-        elif variant == "double":
-            a, c = a.double(), c.double()
-        elif variant == "int":
-            c = torch.arange(rows * 4).reshape(rows, 4)
-        elif variant == "grad":
-            b = torch.randn(4).requires_grad_()
-        elif variant == "leaf":
-            a = a.requires_grad_()
+        match variant:
+            case "same":
+                c = a
+            case "view":
+                b = a[1]
+            case "overlap":
+                c = a.view(rows, 4)
+            case "strided":
+                a = torch.randn(4, rows).t()
+            case "double":
+                a, c = a.double(), c.double()
+            case "int":
+                c = torch.arange(rows * 4).reshape(rows, 4)
+            case "grad":
+                b = torch.randn(4).requires_grad_()
+            case "leaf":
+                a = a.requires_grad_()
+            case "expanded":
+                c = torch.randn(4).expand(rows, 4)
         nums = [choice.randint(0, 3) for _ in range(length)]
-        parts = [b, torch.ones(4)][: max(length - 1, 0)]
-        table = {"k": b} if flag else {}
-        return a, b, c, n, r, flag, mode, nums, parts, table, st, net
+        parts = [torch.randn(4) for _ in range(length)]
+        table = {"k": torch.randn(4), "b": b}
+        return a, b, c, parts, table, net, n, r, flag, mode, nums, {"k": 1}, st
 
-    yield make
-    yield make
-    changes: list[dict[str, Any]] = [
-        {"n": 3},
-        {"n": 0, "length": 0},
-        {"rows": 5},
-        {"flag": False},
-        {"mode": "y", "r": 1.75},
-        {"length": 4},
-        {"variant": "same"},
-        {"variant": "view"},
-        {"variant": "overlap"},
-        {"variant": "strided"},
-        {"variant": "double"},
-        {"variant": "int"},
-        {"variant": "grad"},
-        {"variant": "leaf"},
-    ]
-    for change in choice.sample(changes, 3):
-        yield lambda change=change: make(**change)
-    yield make
+    return make
 
 
-def check(path: Path, number: int, stage: str) -> None:
-    """Asserts that the program in `path` behaves under `srcjit.jit` as without it.
+def check(case: Case, path: Path) -> None:
+    """Asserts that a program behaves under `srcjit.jit` as without it.
 
     Args:
-        path: The program's file; a traceback's lines in it are compared.
-        number: Chooses the arguments of the calls.
-        stage: The stage of the pipeline whose program runs.
+        case: The program.
+        path: The file that its text stands in.
     """
     seed()
-    expected = list(outcomes(load(path), number, lambda function: function))
+    expected = list(outcomes(load(case, path), case, lambda function: function))
     seed()
-    module = load(path)
+    module = load(case, path)
 
     def jit(function: Callable[..., Any]) -> Callable[..., Any]:
-        return srcjit.jit(function, options={"stage": stage})
+        return srcjit.jit(function, options={"stage": case.stage})
 
-    with no_faults():
-        for call, outcome in enumerate(outcomes(module, number, jit), 1):
-            if what := distinction(expected[call - 1][0], outcome[0]):
-                raise AssertionError(f"call {call} at stage {stage!r}: {what}")
-            compare(expected[call - 1][0], outcome[0], stage, call)
-            assert outcome[1] == expected[call - 1][1], f"globals differ, call {call}"
+    with no_faults(), traced(case.numbers):
+        for call, outcome in enumerate(outcomes(module, case, jit), 1):
+            wanted = expected[call - 1]
+            if what := distinction(wanted[0], outcome[0]):
+                raise AssertionError(f"call {call} at stage {case.stage!r}: {what}")
+            compare(wanted[0], outcome[0], case.stage, call)
+            assert outcome[1] == wanted[1], f"globals differ, call {call}"
 
 
 def distinction(expected: Outcome, actual: Outcome) -> str:
@@ -152,11 +252,11 @@ def _apart(actual: Any, expected: Any) -> str:
 
 
 def outcomes(
-    module: ModuleType, number: int, wrap: Callable[..., Any]
+    module: ModuleType, case: Case, wrap: Callable[..., Any]
 ) -> Iterator[tuple[Any, Any]]:
     """Yields what each call did, and the program's globals behind it."""
     function = wrap(module.program)
-    for make in calls(module, number):
+    for make in calls(module, case.number, case.flavour):
         args = make()
         watched: Made = (module.GLOBAL, (*args,), {})
         seed()
@@ -167,24 +267,36 @@ def outcomes(
             outcome.failure = dataclasses.replace(outcome.failure, line=0)
         # A compiled segment is a node of its own in autograd's graph.
         outcome.stdout = re.sub(r"grad_fn=<\w+>", "grad_fn", outcome.stdout)
-        yield outcome, (module.COUNT, module.State.shared)
+        yield outcome, (module.COUNT, module.State.shared, module.State().count)
 
 
-def failure(path: Path, body: Body, number: int, stage: str) -> str:
+def failure(case: Case, path: Path) -> str:
     """Writes a program, checks it, and returns what is wrong; empty if nothing is."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source_of(body))
-    before = os.environ.get("SRCJIT_RAISE")
-    os.environ["SRCJIT_RAISE"] = "1"
+    path.write_text(program_text(case))
     try:
-        check(path, number, stage)
+        with _raising():
+            check(case, path)
     except SyntaxError as error:
         return f"Invalid: {error}"
     except AssertionError as error:
         return f"AssertionError: {error}"
     finally:
+        sys.modules.pop(path.stem, None)
+        shared.clear()
+        torch.set_grad_enabled(True)
+    return ""
+
+
+@contextlib.contextmanager
+def _raising() -> Iterator[None]:
+    """Lets faults of the compiler be raised."""
+    before = os.environ.get("SRCJIT_RAISE")
+    os.environ["SRCJIT_RAISE"] = "1"
+    try:
+        yield
+    finally:
         if before is None:
             del os.environ["SRCJIT_RAISE"]
         else:
             os.environ["SRCJIT_RAISE"] = before
-    return ""

@@ -19,25 +19,34 @@ class Line:
 
 @dataclass(frozen=True)
 class Compound:
-    """A compound statement: a header and a body for each of its clauses."""
+    """A compound statement: a header and a body for each of its clauses.
+
+    Decorators are lines of the header.
+    """
 
     clauses: tuple[tuple[str, tuple[Statement, ...]], ...]
 
     def render(self, indent: int) -> Iterator[str]:
         """Yields the lines of the statement."""
         for header, body in self.clauses:
-            inner = indent
             for part in header.split("\n"):
-                yield "    " * inner + part
-                inner += 1
+                yield "    " * indent + part
             if not body:
-                yield "    " * inner + "pass"
+                yield "    " * (indent + 1) + "pass"
             for statement in body:
-                yield from statement.render(inner)
+                yield from statement.render(indent + 1)
 
 
 Statement = Line | Compound
 Body = tuple[Statement, ...]
+
+
+def size_of(body: Body) -> int:
+    """Returns the number of statements in a statement list, inner ones counted."""
+    return sum(
+        1 + sum(size_of(inner) for _, inner in getattr(statement, "clauses", ()))
+        for statement in body
+    )
 
 
 def text_of(body: Body, indent: int = 0) -> str:

@@ -1,0 +1,62 @@
+"""Programs that the fuzzer has found to go wrong, made small: one of each kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .running import Case, failure
+from .tree import Line
+
+FOUND = {
+    "a number that is read on the way into an arm is known there alone": (
+        "plain unknown",
+        """
+        v1 = [n, m]
+        with contextlib.ExitStack():
+            v1 = [i + j for i in range(2) for j in v1[:2] if i != j]
+        return v1
+        """,
+    ),
+    "an iterator that crosses a break stays the iterator it is": (
+        "plain known",
+        """
+        g1 = iter([1, 2, 3])
+        for i1 in g1:
+            keep(i1)
+            break
+        return g1, next(g1)
+        """,
+    ),
+    "a list that a loop goes over is changed through what holds it": (
+        "plain known",
+        """
+        box = [[1, 2, 3]]
+        for i1 in box[0]:
+            keep(i1)
+            if len(box[0]) < 5:
+                box[0].append(i1)
+        return box
+        """,
+    ),
+    "what `+=` on an attribute reads and adds is evaluated once": (
+        "plain known",
+        """
+        st.prop += 1
+        st.count += noisy(m)
+        st.count += st.prop
+        """,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str, tmp_path: Path) -> None:
+    facts, text = FOUND[name]
+    flavour, numbers = facts.split()
+    lines = [line.removeprefix(" " * 8) for line in text.strip("\n").split("\n")]
+    for number in (0, 1):
+        case = Case(tuple(map(Line, lines[:-1])), number, flavour, numbers=numbers)
+        path = tmp_path / "tests" / "programs" / "found.py"
+        assert not failure(case, path)
