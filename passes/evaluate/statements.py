@@ -112,7 +112,7 @@ def _augmented(ev: Evaluator, frame: Frame, node: cst.AugAssign) -> Result:
     return NEXT
 
 
-_COUNTING = {cst.AddAssign: "+", cst.SubtractAssign: "-"}
+_COUNTING: dict[type, str] = {cst.AddAssign: "+", cst.SubtractAssign: "-"}
 
 
 def _is_counter(ev: Evaluator, base: Value, name: str, kind: type) -> bool:
