@@ -358,7 +358,7 @@ def reaches(ev: Evaluator, values: Iterable[Value], wanted: Value) -> bool:
         seen.add(id(item))
         if isinstance(item, FunctionValue):
             stack += _captured(ev, item)
-        stack += _parts(item)
+        stack += parts_of(item)
     return False
 
 
