@@ -13,16 +13,19 @@ a reduction, or a load from memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import fx
 
 from .indexing import Index, product, symbol
 from .loops import Expr, Op, ScalarArg, Value, walk
+
+if TYPE_CHECKING:
+    from .attention import Found
 
 Read: TypeAlias = Callable[["Definition", Index], Value]
 At: TypeAlias = Callable[[Read, Index], Value]
@@ -197,9 +200,13 @@ class Lowered:
         definitions: All definitions in topological order.
         results: What the graph returns: Definition, Number, None or a Python number.
         notes: What has no loop form and why, for the log.
+        streams: Products that are computed as attention (`passes.attention`).
+        reasons: Products that look like attention and stay what they are, and why.
     """
 
     values: dict[fx.Node, Any]
     definitions: tuple[Definition, ...]
     results: tuple[Any, ...]
     notes: tuple[str, ...] = ()
+    streams: Mapping[fx.Node, Found] = field(default_factory=dict)
+    reasons: Mapping[fx.Node, str] = field(default_factory=dict)

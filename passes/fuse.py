@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import sympy
-import torch
 from torch import fx
 
+from .attention import labelled
+from .attention_form import Attention
 from .axes import tidy
 from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
 from .grouping import Group, Plan, plan
@@ -30,20 +32,20 @@ from .loops import (
     Const,
     Kernel,
     Label,
-    Op,
     Reduce,
     Ref,
     Statement,
     Store,
     Value,
-    cast,
     check,
     moved_bytes,
-    rebuild,
     walk,
 )
 from .points import Trial, memory
+from .rounding import Casts
 from .spelling import spell_expr
+
+AnyKernel = TypeVar("AnyKernel", Kernel, Attention)
 
 Comments = Mapping[fx.Node, str]
 """ATen node -> the user's line, such as `21: y = torch.sin(x) * 2`."""
@@ -53,7 +55,7 @@ Comments = Mapping[fx.Node, str]
 class Launch:
     """A kernel call: `kernel` reads and writes the definitions of the same names."""
 
-    kernel: Kernel
+    kernel: Kernel | Attention
     nodes: tuple[fx.Node, ...]
 
 
@@ -83,7 +85,7 @@ class Schedule:
     in_place: Targets = field(default_factory=dict)
 
     @property
-    def kernels(self) -> tuple[Kernel, ...]:
+    def kernels(self) -> tuple[Kernel | Attention, ...]:
         """The kernels in order of their launch."""
         return tuple(s.kernel for s in self.steps if isinstance(s, Launch))
 
@@ -116,6 +118,13 @@ def fuse(
     stored: list[Definition] = []
     empty: list[Definition] = []
     for group in grouped.groups:
+        if group.extern is not None and group.extern in lowered.streams:
+            found = lowered.streams[group.extern]
+            stored.append(found.result)
+            name = namer(prefix + _kernel_name(found.nodes, words or {}))
+            attention = _renamed(labelled(found, comments or {}), name)
+            steps.append(Launch(attention, found.nodes))
+            continue
         if group.extern is not None:
             steps.append(Call(group.extern))
             continue
@@ -145,7 +154,7 @@ def fuse(
     return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty), in_place)
 
 
-def _renamed(kernel: Kernel, name: str) -> Kernel:
+def _renamed(kernel: AnyKernel, name: str) -> AnyKernel:
     reads, writes = moved_bytes(kernel)
     comment = f"reads {amount(reads)}, writes {amount(writes)}"
     return replace(kernel, name=name, comment=comment)
@@ -174,11 +183,11 @@ class _KernelMaker:
     ) -> None:
         self.in_place = in_place
         self.group, self.grouped = group, grouped
-        self.comments, self.keep_fp32 = comments, keep_fp32
+        self.comments = comments
         assert group.frame is not None
         self.trial = Trial(group.frame, group.members, grouped.inlined)
         self.labels: dict[Value, Label] = {}
-        self.simplified: dict[Value, Value] = {}
+        self._finish = Casts(keep_fp32).simplify
 
     def make(self) -> tuple[Kernel, tuple[fx.Node, ...]]:
         """The kernel, and the fx nodes whose work it does."""
@@ -246,42 +255,6 @@ class _KernelMaker:
         if isinstance(value, Const) or value in self.labels:
             return
         self.labels[value] = Label(d.name, self.comments.get(d.node, ""))
-
-    def _finish(self, value: Value) -> Value:
-        """Simplifies casts; under `keep_fp32` values are not rounded on their way."""
-        for v in walk([value]):
-            if v not in self.simplified:
-                new = rebuild(v, tuple(self.simplified[o] for o in v.operands))
-                self.simplified[v] = self._cast(new)
-        return self.simplified[value]
-
-    def _cast(self, v: Value) -> Value:
-        if not (isinstance(v, Op) and v.name == "cast"):
-            return v
-        (inner,) = v.args
-        if isinstance(inner, Const) and v.dtype not in (torch.bfloat16, torch.float16):
-            if v.dtype.is_floating_point or not inner.dtype.is_floating_point:
-                return Const(_rounded(inner.value, v.dtype), v.dtype)
-            return v
-        if isinstance(inner, Op) and inner.name == "cast":
-            source = inner.args[0]
-            low = inner.dtype in (torch.bfloat16, torch.float16)
-            if low and self.keep_fp32 and source.dtype is torch.float32:
-                return cast(source, v.dtype)
-            if source.dtype is v.dtype and _holds(inner.dtype, source.dtype):
-                return source
-        return v
-
-
-def _rounded(value: float, dtype: torch.dtype) -> float | int | bool:
-    return torch.tensor(value).to(dtype).item() if dtype is not torch.float64 else value
-
-
-def _holds(wide: torch.dtype, narrow: torch.dtype) -> bool:
-    """True if every value of `narrow` survives a trip through `wide`."""
-    if narrow in (torch.bfloat16, torch.float16):
-        return wide in (torch.float32, torch.float64)
-    return narrow is torch.float32 and wide is torch.float64
 
 
 def _ordered(body: list[Statement]) -> tuple[Statement, ...]:

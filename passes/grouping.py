@@ -94,6 +94,9 @@ def base_of(definition: Definition) -> Definition:
 
 def extern_operands(node: fx.Node, lowered: Lowered) -> Iterator[Definition]:
     """Tensors that an extern call takes."""
+    if node in lowered.streams:
+        yield from lowered.streams[node].operands
+        return
     for used in node.all_input_nodes:
         value = lowered.values[used]
         for d in value if isinstance(value, tuple | list) else (value,):

@@ -118,12 +118,19 @@ def upper_bound(expr: Expr, ranges: Ranges) -> Expr | None:
                 if top is None or not (top.is_Integer and factor.args[1].is_Integer):
                     return None
                 bound = bound * (top // factor.args[1])
-            elif factor.is_Integer or factor.is_Symbol:
+            elif factor.is_Integer or _is_size(factor, ranges):
                 bound = bound * factor
             else:
                 return None
         total = total + bound
     return sympy.expand(total)
+
+
+def _is_size(factor: Expr, ranges: Ranges) -> bool:
+    """True for a size symbol or a power of one (`s**2` elements of a square)."""
+    base, exponent = factor.as_base_exp()
+    positive = bool(exponent.is_Integer and exponent > 0)
+    return bool(base.is_Symbol and base not in ranges and positive)
 
 
 def lower_bound_is_zero(expr: Expr) -> bool:

@@ -38,7 +38,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import sympy
 import torch
@@ -344,7 +344,19 @@ def _check_op(value: Op, where: str) -> None:
         raise ValueError(f"{where}: {value.name} gives {result}, not {value.dtype}")
 
 
-def moved_bytes(kernel: Kernel) -> tuple[Expr, Expr]:
+class ReadsAndWrites(Protocol):
+    """Whatever moves buffers."""
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """What is read."""
+
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """What is written."""
+
+
+def moved_bytes(kernel: ReadsAndWrites) -> tuple[Expr, Expr]:
     """Bytes that the kernel reads and writes, each buffer element counted once."""
 
     def total(buffers: Iterable[Buffer]) -> Expr:

@@ -256,6 +256,9 @@ def _merge_pair(kernel: Kernel, high: Axis, low: Axis) -> tuple[Kernel, Axis] | 
 def stride(index: Expr, axis: Axis) -> Expr:
     """How far one step along the axis moves the index, at its beginning."""
     zero = dict.fromkeys(index.free_symbols - {axis.symbol}, sympy.Integer(0))
+    for divided in index.atoms(FloorDiv, Mod):
+        # Divisors are sizes, which are not 0.
+        zero.update(dict.fromkeys(divided.args[1].free_symbols, sympy.Integer(1024)))
     along = index.xreplace(zero)
     return sympy.expand(
         along.xreplace({axis.symbol: sympy.Integer(1)})

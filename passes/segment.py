@@ -25,6 +25,7 @@ from srcjit.options import Options
 from srcjit.origin import Origin
 
 from . import autograd, plans
+from .attention import stream
 from .definitions import Definition, Lowered
 from .functional import Functional, functionalize
 from .fuse import Call, Schedule, fuse
@@ -149,8 +150,11 @@ class _SegmentWriter:
         self.constants = Constants(self.name)
         self.stage = options.stage
         self.target = "aten"
+        # At stage `fuse` the groups are those of the kernels.
+        wanted = choose(options.target, devices_of(functional))
+        self.streams = self.stage in ("fuse", "emit") and wanted == "triton"
         if self.stage == "emit":
-            self.target = choose(options.target, devices_of(functional))
+            self.target = wanted
             if self.target == "aten":
                 self.stage = "lower"
                 if options.target == "auto":
@@ -233,6 +237,8 @@ class _SegmentWriter:
             lines = flat_lines(graph, symbols, self.constants, comments, finish)
         else:
             lowered = lower(graph)
+            if self.streams:
+                lowered = stream(lowered, keep_fp32=self.options.keep_fp32)
             mutations = self._mutations(graph, lowered) if top else {}
             for note in lowered.notes:
                 log.debug("%s: %s", name, note)

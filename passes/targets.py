@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .attention_form import Attention
 from .loops import Buffer, Kernel, ScalarArg
 from .spelling import spell_expr
 
@@ -56,7 +57,7 @@ def why_aten(devices: set[torch.device]) -> str:
 
 
 def print_kernels(
-    kernels: Sequence[Kernel],
+    kernels: Sequence[Kernel | Attention],
     target: str,
     segment: str,
     symbols: dict[Any, str],
@@ -99,9 +100,13 @@ def arguments(kernel: Kernel, symbols: dict[Any, str]) -> str:
     return ", ".join(spelled)
 
 
-def _cpp(kernels: Sequence[Kernel], segment: str, symbols: dict[Any, str]) -> Printed:
+def _cpp(
+    found: Sequence[Kernel | Attention], segment: str, symbols: dict[Any, str]
+) -> Printed:
     from .print_cpp import print_kernel
 
+    # `passes.attention` streams nothing on a CPU.
+    kernels = [k for k in found if isinstance(k, Kernel)]
     if not kernels:
         return Printed("", {}, ())
     holder = f"{segment}_kernels"
@@ -114,12 +119,18 @@ def _cpp(kernels: Sequence[Kernel], segment: str, symbols: dict[Any, str]) -> Pr
     return Printed(text, calls, ("from srcjit.runtime import cpp_kernels",))
 
 
-def _triton(kernels: Sequence[Kernel], symbols: dict[Any, str]) -> Printed:
+def _triton(kernels: Sequence[Kernel | Attention], symbols: dict[Any, str]) -> Printed:
     from .print_triton import print_kernel
+    from .print_triton_attention import print_attention
 
     if not kernels:
         return Printed("", {}, ())
-    printed = {k.name: print_kernel(k, k.name) for k in kernels}
+    printed = {
+        k.name: print_kernel(k, k.name)
+        if isinstance(k, Kernel)
+        else print_attention(k, k.name)
+        for k in kernels
+    }
     imports: dict[str, None] = {}
     for p in printed.values():
         imports.update(dict.fromkeys(p.imports))

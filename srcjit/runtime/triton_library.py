@@ -112,6 +112,21 @@ if triton.knobs.runtime.interpret:
     _interpreter_cast = InterpreterBuilder.cast_impl
     InterpreterBuilder.cast_impl = _cast_as_hardware
 
+    def _dot_as_hardware(
+        self: Any, a: Any, b: Any, d: Any, precision: Any, imprecise: Any
+    ) -> Any:
+        """The interpreter's product, which takes the bits of bfloat16 for integers."""
+        wide = [
+            _cast_as_hardware(self, x, tl.float32)
+            if x.dtype.scalar == tl.bfloat16
+            else x
+            for x in (a, b)
+        ]
+        return _interpreter_dot(self, *wide, d, precision, imprecise)
+
+    _interpreter_dot = InterpreterBuilder.create_dot
+    InterpreterBuilder.create_dot = _dot_as_hardware
+
     def _number(x: Any) -> Any:
         return x.value if isinstance(x, tl.constexpr) else x
 

@@ -1,0 +1,527 @@
+"""Finds attention in a lowered graph, proves that it may be streamed, and takes it out.
+
+Before (definitions):
+
+    bmm[z, i, j]   = aten.bmm.default(q, k_t)               extern
+    score[z, i, j] = mul(tanh(div(bmm[z, i, j], 240)), 30)  map
+    peak[z, i]     = max(score[z, i, j] over j)             reduction
+    total[z, i]    = sum(exp(score[z, i, j] - peak[z, i]) over j)
+    p[z, i, j]     = div(exp(score[z, i, j] - peak[z, i]), total[z, i])
+    out            = aten.bmm.default(p, v)                 extern
+
+After: `out` is an `Attention` (`passes.attention_form`) that reads q, k, v and what else the
+score function reads; `bmm` is gone.
+
+The proof goes by values. The weights, as a function of (z, i, j) with everything inlined down
+to memory, must be `exp(s - m) / t`; `m` must be the maximum, and `t` the sum, over all j and
+nothing else, of the same `s` and the same exponential (values are hash-consed: the same is one
+object); `s` must read one product, at its own point only; and nothing else may want product,
+scores or weights. How softmax and the products were spelled does not matter, nor do views,
+copies and broadcasts between them. `why_not` says what is missing.
+
+Rounding: the score function rounds where eager rounds, the product included. What lies between
+score and result (the difference, the exponential, its sum, the quotient) eager rounds in a
+softmax of its own kernel once, and in one that is spelled out after each step; here it stays
+in float32, but for the weights, which are rounded to the type of the product that takes them,
+before they are divided by their sum instead of afterwards. The error against exact arithmetic
+is no larger than eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import sympy
+import torch
+from torch import fx
+
+from .attention_form import PRODUCT, Attention
+from .attention_values import cheaper, unrounded, widened
+from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
+from .indexing import (
+    ONE,
+    ZERO,
+    Index,
+    flatten,
+    simplify,
+    symbol,
+    unflatten,
+)
+from .loops import (
+    Axis,
+    Buffer,
+    Const,
+    Expr,
+    IndexValue,
+    Label,
+    Load,
+    Op,
+    Value,
+    cast,
+    rebuild,
+    walk,
+)
+from .points import memory
+from .rounding import LOW_PRECISION, Casts
+from .spaces import same
+
+aten = torch.ops.aten
+
+LARGEST_HEAD = 256
+"""Elements of a query or value beyond which a block of them does not fit on chip."""
+
+FEWEST_ROWS = 16
+"""Rows of the smallest block that tensor cores multiply."""
+
+LONGEST_SCORE = 64
+"""Primitives of a score function beyond which the products are not what takes the time."""
+
+_PRODUCTS = (aten.bmm.default, aten.mm.default)
+
+
+class Illegal(Exception):
+    """Attention that may not, or should not, be streamed; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """An attention in a graph.
+
+    Attributes:
+        attention: What is computed.
+        operands: The definitions that it reads from memory.
+        product: The first product, which is not computed by itself any more.
+        result: The second.
+        makers: Values of the score function and the definitions that they came from.
+        nodes: The nodes whose work it does.
+    """
+
+    attention: Attention
+    operands: tuple[Definition, ...]
+    product: Definition
+    result: Definition
+    makers: Mapping[Value, Definition]
+    nodes: tuple[fx.Node, ...]
+
+
+def stream(lowered: Lowered, *, keep_fp32: bool = False) -> Lowered:
+    """Returns the graph with each attention that may be streamed as one `streams` entry.
+
+    Notes say why the others stay as they are.
+    """
+    streams: dict[fx.Node, Found] = {}
+    reasons: dict[fx.Node, str] = {}
+    for d in lowered.definitions:
+        if d.kind != EXTERN or d.node.target not in _PRODUCTS:
+            continue
+        try:
+            found = _Proof(lowered, d, keep_fp32).run()
+        except Illegal as why:
+            reasons[d.node] = str(why)
+            continue
+        if found is not None:
+            streams[d.node] = found
+    notes = tuple(f"{n.name} is not streamed: {why}" for n, why in reasons.items())
+    gone = {f.product for f in streams.values()}
+    return replace(
+        lowered,
+        definitions=tuple(d for d in lowered.definitions if d not in gone),
+        notes=(*lowered.notes, *notes),
+        streams=streams,
+        reasons=reasons,
+    )
+
+
+def why_not(node: fx.Node, lowered: Lowered) -> str | None:
+    """Why the product `node` is not the end of an attention that may be streamed, or None."""
+    value = lowered.values[node]
+    if not isinstance(value, Definition) or node.target not in _PRODUCTS:
+        return "it is not a matrix product"
+    try:
+        found = _Proof(lowered, value, False).run()
+    except Illegal as why:
+        return str(why)
+    return None if found else "its left operand is not a softmax"
+
+
+def labelled(found: Found, comments: Mapping[fx.Node, str]) -> Attention:
+    """The attention with the user's lines in it."""
+
+    def label(d: Definition) -> Label:
+        return Label(d.name, comments.get(d.node, ""))
+
+    return replace(
+        found.attention,
+        labels={v: label(d) for v, d in found.makers.items()},
+        product_label=label(found.product),
+        result_label=label(found.result),
+    )
+
+
+class _Reader:
+    """Values at an index with everything inlined, down to what is in memory.
+
+    Attributes:
+        sources: Load -> the definition that it reads and the index there.
+        makers: Value -> the definition whose value it is.
+    """
+
+    def __init__(
+        self, ranges: dict[sympy.Symbol, Expr], inline: Callable[[Definition], bool]
+    ) -> None:
+        self.ranges, self.inline = ranges, inline
+        self.sources: dict[Value, tuple[Definition, Index]] = {}
+        self.makers: dict[Value, Definition] = {}
+        self.done: dict[tuple[Definition, Index], Value] = {}
+
+    def read(self, d: Definition, index: Index) -> Value:
+        if d.kind == VIEW:
+            assert d.at is not None
+            return d.at(self.read, index)
+        index = tuple(simplify(i, self.ranges) for i in index)
+        found = self.done.get((d, index))
+        if found is None:
+            found = self.done[d, index] = self._read(d, index)
+        return found
+
+    def _read(self, d: Definition, index: Index) -> Value:
+        if d.known is not None:
+            return Const(d.known, d.dtype)
+        if d.kind == MAP and (d.constant or self.inline(d)):
+            assert d.at is not None
+            value = d.at(self.read, index)
+            self.makers.setdefault(value, d)
+            return value
+        if len(d.stride) != len(d.size):
+            raise Illegal(f"{d.name} is not strided")
+        offset = sum(
+            (i * s for i, s in zip(index, d.stride, strict=True)), start=0 * d.numel
+        )
+        load = Load(memory(d), simplify(sympy.sympify(offset), self.ranges))
+        self.sources[load] = (d, index)
+        return load
+
+
+class _Proof:
+    """The proof for one product; `run` gives None where nothing looks like attention."""
+
+    def __init__(self, lowered: Lowered, out: Definition, keep_fp32: bool) -> None:
+        self.lowered, self.out, self.keep_fp32 = lowered, out, keep_fp32
+        self.z, self.i, self.j = (symbol(n) for n in ("z", "i", "j"))
+        self.d, self.e = symbol("d"), symbol("e")
+        self.exact = Casts(False)
+        self.dependent: dict[Definition, bool] = {}
+
+    def run(self) -> Found | None:
+        weights, values = (self._operand(self.out, n) for n in (0, 1))
+        if weights is None or values is None:
+            return None
+        batch = self.batch = self.out.size[0] if len(self.out.size) == 3 else ONE
+        rows, columns = weights.size[-2:]
+        self.numel = sympy.expand(batch * rows * columns)
+        self._split_batch(weights)
+        self.ranges |= {self.i: rows, self.j: columns}
+        self.reader = _Reader(self.ranges, self._inline)
+        value = self._simple(self.reader.read(weights, self._index(weights, self.j)))
+        if not self._looks_like_softmax(value):
+            return None
+        score = self._score(value)
+        product, load = self._product(score)
+        if self._wanted_elsewhere(product):
+            raise Illegal(
+                "its scores or weights are used elsewhere: as a result, by another call, "
+                "or for a gradient"
+            )
+        self._check_facts(product, values, rows)
+        return self._assemble(score, product, load, values)
+
+    # ── the algebra ───────────────────────────────────────────────────────────────────────
+
+    def _operand(self, d: Definition, position: int) -> Definition | None:
+        node = d.node.args[position]
+        value = self.lowered.values.get(node) if isinstance(node, fx.Node) else None
+        return value if isinstance(value, Definition) else None
+
+    def _index(self, d: Definition, last: sympy.Symbol, middle: Expr = None) -> Index:
+        """(z, i, last), or (i, last) in a matrix."""
+        index = (self.at, self.i if middle is None else middle, last)
+        return index[3 - len(d.size) :]
+
+    def _split_batch(self, weights: Definition) -> None:
+        """Reads the batch by the dimensions that it was made of, such as (b, h).
+
+        Sizes that are only known at run time do not fold into one index otherwise. Afterwards
+        `at` is the position in the batch, and `digits` gives each axis as a part of `z`.
+        """
+        sizes: tuple[Expr, ...] = (self.batch,)
+        d = weights
+        while d.kind in (VIEW, MAP) and len(d.operands) == 1 and len(sizes) == 1:
+            (d,) = d.operands
+            many = len(d.size) > 3 and same(d.size[-1], weights.size[-1])
+            if many and same(sympy.Mul(*d.size[:-2]), self.batch):
+                sizes = tuple(n for n in d.size[:-2] if n != 1) or (ONE,)
+        axes = tuple(symbol(f"z{n}") for n in range(len(sizes)))
+        self.ranges = dict(zip(axes, sizes, strict=True))
+        self.at = flatten(axes, sizes) if self.batch != 1 else ZERO
+        parts = unflatten(self.z, sizes, {self.z: self.batch})
+        self.digits = dict(zip(axes, parts, strict=True))
+
+    def _settled(self, index: Expr) -> Expr:
+        """An index by `z` instead of the parts of the batch."""
+        ranges = {s: n for s, n in self.ranges.items() if s not in self.digits}
+        ranges[self.z] = self.batch
+        return simplify(sympy.expand(index.xreplace(self.digits)), ranges)
+
+    def _inline(self, d: Definition) -> bool:
+        """Computed at each score: what depends on the product, and what costs nothing."""
+        return (d.dear == 0 and not d.repeats) or self._depends(d)
+
+    def _depends(self, d: Definition) -> bool:
+        found = self.dependent.get(d)
+        if found is None:
+            if d.kind == EXTERN:
+                found = d.node.target in _PRODUCTS and same(d.numel, self.numel)
+            else:
+                found = any(map(self._depends, d.operands))
+            self.dependent[d] = found
+        return found
+
+    def _simple(self, value: Value) -> Value:
+        return self.exact.simplify(value)
+
+    def _looks_like_softmax(self, value: Value) -> bool:
+        found = list(walk([value]))
+        return any(isinstance(v, Op) and v.name == "exp" for v in found) and any(
+            self._reduction(v) is not None for v in found
+        )
+
+    def _reduction(self, value: Value) -> tuple[Definition, Index] | None:
+        source = self.reader.sources.get(value)
+        return source if source and source[0].kind == REDUCTION else None
+
+    def _score(self, weights: Value) -> Value:
+        """Checks that `weights` is a softmax over j; returns what it is taken of."""
+        quotient = unrounded(weights)
+        if not (isinstance(quotient, Op) and quotient.name == "div"):
+            raise Illegal("its weights are changed behind the softmax")
+        raised, total = map(unrounded, quotient.args)
+        if not (isinstance(raised, Op) and raised.name == "exp"):
+            raise Illegal("its weights are changed behind the softmax")
+        shifted = unrounded(raised.args[0])
+        if not (isinstance(shifted, Op) and shifted.name == "sub"):
+            raise Illegal("its exponentials are not shifted by their maximum")
+        score, peak = shifted.args
+        if widened(self._folded(peak, "max", "its maximum")) is not widened(score):
+            raise Illegal("its maximum is not that of the scores")
+        summed = self._folded(total, "sum", "its sum")
+        if unrounded(widened(summed)) is not raised:
+            raise Illegal("its sum is not that of the exponentials")
+        narrow = any(v.dtype is torch.float16 for v in walk([quotient.args[1]]))
+        columns = self.ranges[self.j]
+        if narrow and not (columns.is_Integer and columns < 65504):
+            raise Illegal("its sum may overflow float16")
+        return widened(score)
+
+    def _folded(self, value: Value, kind: str, what: str) -> Value:
+        """The value that a reduction folds at (z, i, j), if it folds all j and only those."""
+        while isinstance(value, Op) and value.name == "cast":
+            value = value.args[0]
+        source = self._reduction(value)
+        if source is None or source[0].folding is None:
+            raise Illegal(f"{what} is not a reduction")
+        d, index = source
+        folding = d.folding
+        assert folding is not None
+        if folding.kind != kind:
+            raise Illegal(f"{what} is a {folding.kind}")
+        long = [
+            s
+            for s, r in zip(folding.full, folding.reduced, strict=True)
+            if r and s != 1
+        ]
+        over_j = len(long) == 1 and same(long[0], self.ranges[self.j])
+        if not over_j or any(n.has(self.j) for n in index):
+            raise Illegal(
+                "the softmax runs over another dimension than the product sums over"
+            )
+        kept = iter(index)
+        full = tuple(
+            (sympy.Integer(0) if s == 1 else self.j) if r else next(kept)
+            for s, r in zip(folding.full, folding.reduced, strict=True)
+        )
+        return self._simple(folding.value(self.reader.read, full))
+
+    def _product(self, score: Value) -> tuple[Definition, Value]:
+        """The product that the scores are a function of, and its load."""
+        mine: list[tuple[Definition, Value]] = []
+        astray = False
+        for value in walk([score]):
+            source = self.reader.sources.get(value)
+            if source is None or source[0].kind != EXTERN:
+                continue
+            d, index = source
+            if d.node.target not in _PRODUCTS or not same(d.numel, self.numel):
+                continue
+            if index == self._index(d, self.j) and len(d.size) == len(self.out.size):
+                mine.append((d, value))
+            else:
+                astray = True
+        if not mine:
+            raise Illegal(
+                "its scores come from another place of their product"
+                if astray
+                else "its scores do not come from a matrix product"
+            )
+        product, load = mine[0]
+        loads = [v for v in walk([score]) if self._definition(v) is product]
+        if len(loads) > 1:
+            raise Illegal("a score needs the product at another point")
+        return product, load
+
+    def _definition(self, value: Value) -> Definition | None:
+        source = self.reader.sources.get(value)
+        return source[0] if source else None
+
+    # ── who else, and what of ─────────────────────────────────────────────────────────────
+
+    def _wanted_elsewhere(self, product: Definition) -> bool:
+        """True if the product is reachable from results and calls other than this one."""
+        stack = [r for r in self.lowered.results if isinstance(r, Definition)]
+        for d in self.lowered.definitions:
+            if d.kind == EXTERN and d is not self.out and d is not product:
+                for used in d.node.all_input_nodes:
+                    value = self.lowered.values[used]
+                    parts = value if isinstance(value, tuple | list) else (value,)
+                    stack.extend(p for p in parts if isinstance(p, Definition))
+        seen: set[Definition] = set()
+        while stack:
+            d = stack.pop()
+            if d is product:
+                return True
+            if d not in seen:
+                seen.add(d)
+                stack.extend(d.operands)
+        return False
+
+    def _check_facts(self, product: Definition, values: Definition, rows: Expr) -> None:
+        for what, d in (("scores", product), ("result", self.out)):
+            if d.dtype not in LOW_PRECISION:
+                name = str(d.dtype).removeprefix("torch.")
+                raise Illegal(f"its {what} are {name}, which tensor cores would round")
+        queries = self._operand(product, 0)
+        for size in (queries.size[-1] if queries else None, self.out.size[-1]):
+            if size is None or not size.is_Integer:
+                raise Illegal("the size of its heads is only known at run time")
+            if size > LARGEST_HEAD or size < 1:
+                raise Illegal(f"heads of {size} elements are not held on chip")
+        if any(size == 0 for size in (*self.out.size, *product.size)):
+            raise Illegal("there is nothing to compute")
+        if rows.is_Integer and rows < FEWEST_ROWS:
+            raise Illegal(f"{rows} rows do not fill a block")
+
+    # ── the result ────────────────────────────────────────────────────────────────────────
+
+    def _assemble(
+        self, score: Value, product: Definition, load: Value, values: Definition
+    ) -> Found:
+        queries, keys = (self._operand(product, n) for n in (0, 1))
+        assert queries is not None and keys is not None
+        depth, width = queries.size[-1], self.out.size[-1]
+        ranges = {**self.ranges, self.d: depth, self.e: width}
+        axes = {s: Axis(s, n) for s, n in (*ranges.items(), (self.z, self.batch))}
+        operands: dict[Definition, None] = {}
+
+        def tile(d: Definition, index: Index, two: Index, what: str) -> Load:
+            """What is read of `d`: of its memory, or of what it is a copy of."""
+            for inline in (lambda _: True, lambda _: False):
+                reader = _Reader(ranges, inline)
+                found = reader.read(d, index)
+                if _evenly_spaced(found, two, set(ranges)):
+                    assert isinstance(found, Load)
+                    operands[reader.sources[found][0]] = None
+                    return Load(found.buffer, self._settled(found.index))
+            raise Illegal(f"its {what} are not evenly spaced in memory")
+
+        query = tile(queries, self._index(queries, self.d), (self.i, self.d), "queries")
+        at = self._index(keys, self.j, self.d)
+        key = tile(keys, at, (self.j, self.d), "keys")
+        at = self._index(values, self.e, self.j)
+        value = tile(values, at, (self.j, self.e), "values")
+        marker = self._marker(product)
+        score, makers = self._finish(score, load, marker, product.dtype)
+        if sum(isinstance(v, Op) for v in walk([score])) > LONGEST_SCORE:
+            raise Illegal("its score function is longer than the products")
+        for v in walk([score]):
+            if isinstance(v, Load) and v is not marker:
+                if v.operands:
+                    raise Illegal("a score is read at a place that depends on data")
+                operands[self.reader.sources[v][0]] = None
+        at = self._index(self.out, self.e)
+        place = sum(
+            (n * s for n, s in zip(at, self.out.stride, strict=True)),
+            start=sympy.Integer(0),
+        )
+        attention = Attention(
+            "",
+            axes[self.z],
+            axes[self.i],
+            axes[self.j],
+            axes[self.d],
+            axes[self.e],
+            query,
+            key,
+            value,
+            marker,
+            score,
+            memory(self.out),
+            self._settled(sympy.expand(place)),
+        )
+        nodes = dict.fromkeys((product.node, *self._nodes(score), self.out.node))
+        return Found(
+            attention, tuple(operands), product, self.out, makers, tuple(nodes)
+        )
+
+    def _marker(self, product: Definition) -> Load:
+        """The product in float32: a load that depends on the row and the column."""
+        buffer = Buffer(PRODUCT, torch.float32, product.device, (), ())
+        return Load(buffer, self.i + self.j)
+
+    def _finish(
+        self, score: Value, load: Value, marker: Load, dtype: torch.dtype
+    ) -> tuple[Value, dict[Value, Definition]]:
+        """The score function of the product, and the definitions of its values."""
+        casts = Casts(self.keep_fp32)
+        done: dict[Value, Value] = {load: casts.simplify(cast(marker, dtype))}
+        for v in walk([score]):
+            if v not in done:
+                new = rebuild(v, tuple(done[o] for o in v.operands))
+                if isinstance(v, Load) and not v.operands:
+                    new = Load(v.buffer, self._settled(v.index))
+                    self.reader.sources[new] = self.reader.sources[v]
+                if isinstance(v, IndexValue):
+                    new = IndexValue(self._settled(v.index), v.dtype)
+                done[v] = casts.simplify(cheaper(new, self.ranges))
+        makers = {}
+        for v, d in self.reader.makers.items():
+            made = done.get(self._simple(v))
+            if made is not None and not isinstance(made, Const | Load):
+                makers[made] = d
+        return done[score], makers
+
+    def _nodes(self, score: Value) -> Iterator[fx.Node]:
+        wanted = {d.node for d in self.reader.makers.values()}
+        yield from (n for n in self.lowered.values if n in wanted)
+
+
+def _evenly_spaced(value: Value, two: Index, axes: set[sympy.Symbol]) -> bool:
+    """True for a load that is linear in two axes."""
+    if not isinstance(value, Load) or value.mask is not None or value.indirect:
+        return False
+    rest = sympy.expand(value.index)
+    for axis in two:
+        step = rest.coeff(axis, 1)
+        rest = sympy.expand(rest - step * axis)
+        if rest.has(axis) or step.free_symbols & axes:
+            return False
+    return True

@@ -1,0 +1,100 @@
+"""Streaming attention: in Triton's interpreter against eager, and compiled for sm_90."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from math import log
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from srcjit.runtime.triton_compile import cross_compile
+from tests.backend.support import compiled
+from tests.triton.attention import (
+    CASES,
+    SIZES_VARY,
+    causal,
+    chosen,
+    qkv,
+    soft_cap,
+    window,
+)
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Any]:
+    """What one interpreter process says of all cases."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.triton.attention"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = map(json.loads, done.stdout.splitlines())
+    return {line["name"]: line for line in lines}
+
+
+@pytest.mark.parametrize("name", [*CASES, *SIZES_VARY])
+def test_case(name: str, reports: dict[str, Any]) -> None:
+    report = reports[name]
+    assert not report["problems"], "\n".join([*report["problems"], report["text"]])
+
+
+def test_no_farther_from_float64_than_eager(reports: dict[str, Any]) -> None:
+    ratios = [
+        log(ours / eager)
+        for ours, eager in (r["errors"] for r in reports.values())
+        if eager > 0
+    ]
+    assert sum(ratios) / len(ratios) <= 0.0
+
+
+def test_hidden_blocks_are_left_out() -> None:
+    text = compiled(causal, *qkv(300), target="triton").text
+    assert "range(0, stop, COLUMNS)" in text
+    text = compiled(window, *qkv(300), target="triton").text
+    assert "range(first, stop, COLUMNS)" in text
+
+
+COMPILED = {
+    "soft cap": (soft_cap, qkv(2048, d=64)),
+    "causal, odd sizes": (causal, qkv(1037, d=40)),
+    "choice": (chosen, [*qkv(512, d=64), torch.ones(2, 512, 512, dtype=torch.bool)]),
+    "head 256": (soft_cap, qkv(512, d=256)),
+}
+
+
+@pytest.mark.parametrize("name", COMPILED)
+def test_compiles_for_sm_90(name: str) -> None:
+    function, args = COMPILED[name]
+    text = compiled(function, *args, target="triton").text
+    (line,) = re.findall(r"launch\((\w+), .*num_stages.*\)", text)
+    constants = dict(
+        re.findall(r"(\w+)=(\d+)", re.findall(r".*num_stages=.*", text)[-1])
+    )
+    types = re.search(rf"def {line}\(([^)]*)\)", text)
+    assert types is not None
+    count = types[1].count("_ptr")
+    dtype = "fp16" if args[0].dtype is torch.float16 else "bf16"
+    signature = [f"*{dtype}:16"] * count
+    if "_flags_ptr" in types[1]:
+        signature[-1] = "*i8:16"
+    if name == "choice":
+        signature[3] = "*i1:16"
+    made = cross_compile(
+        text, ", ".join(signature), {k: int(v) for k, v in constants.items()}, name=line
+    )
+    assert "wgmma" in made.ptx
+    assert made.spills <= 64, made.spills
