@@ -26,7 +26,13 @@ from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
-from .evaluate.breaks import FixSizes, LeaveGenerator, Respecialize
+from .evaluate.breaks import (
+    FixSizes,
+    LeaveGenerator,
+    Place,
+    Respecialize,
+    ShareVariables,
+)
 from .evaluate.evaluator import Evaluator
 from .evaluate.frames import Scope
 from .evaluate.functions import check_inlinable, compiler_names, new_frame
@@ -63,10 +69,18 @@ def specialize(
     )
     sizes = None if hints is not None and hints.fixed else (hints or Hints()).sizes
     left: frozenset[Origin] = frozenset()
+    shared: dict[Place, frozenset[str]] = {}
     while True:
         grad = torch.is_grad_enabled()
         try:
-            return _evaluate(function, source, arguments, options, dynamic, sizes, left)
+            return _evaluate(
+                function, source, arguments, options, dynamic, sizes, left, shared
+            )
+        except ShareVariables as again:
+            known = shared.get(again.place, frozenset())
+            if again.names <= known:
+                raise again.problem from again
+            shared[again.place] = known | again.names
         except LeaveGenerator as again:
             if again.site is None or again.site in left:
                 raise GraphBreak(
@@ -94,6 +108,7 @@ def _evaluate(
     dynamic: frozenset[str],
     sizes: Mapping[str, frozenset[int]] | None,
     left: frozenset[Origin],
+    shared: Mapping[Place, frozenset[str]],
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
@@ -103,6 +118,7 @@ def _evaluate(
     taken |= {"user_globals", "cells", "guard", "torch", source.name}
     ev = Evaluator(function, source, options, dynamic, taken, sizes)
     ev.python_generators = left
+    ev.shared_variables = shared
     scope = Scope(
         function.__globals__,
         None,
@@ -110,7 +126,7 @@ def _evaluate(
         {n: Cell(n) for n in cells},
         compiler_names=compiler_names(function, source),
     )
-    frame = new_frame(source, scope)
+    frame = new_frame(ev, source, scope)
     for name, value in arguments.items():
         frame.env[name] = ev.lazy(value, Argument(name))
     ev.arguments = dict(arguments)

@@ -243,7 +243,7 @@ def rename(
             replacements[found] = _renamed_alias(found, mapping[name])
         else:
             replacements[found] = _place_name(found, mapping[name])
-    _keep_debug_text(node, replacements)
+    keep_debug_text(node, replacements)
     return clone(node, origins, replacements)
 
 
@@ -272,7 +272,7 @@ def substitute(
             )
         origins.inherit(expression, found)
         replacements[found] = expression
-    _keep_debug_text(node, replacements)
+    keep_debug_text(node, replacements)
     return clone(node, origins, replacements)
 
 
@@ -301,7 +301,7 @@ def _renamed_alias(alias: cst.ImportAlias, name: str) -> Sequence[cst.CSTNode]:
     ]
 
 
-def _keep_debug_text(
+def keep_debug_text(
     node: cst.CSTNode,
     replacements: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]],
 ) -> None:

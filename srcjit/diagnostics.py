@@ -178,17 +178,17 @@ CODES: dict[str, CodeInfo] = _table(
     ),
     CodeInfo(
         "SJ044",
-        "try with a break in its body",
-        "Only Python can raise into the user's handlers, so the `try` stays, and its body "
-        "is compiled as a function of its own.",
+        "try whose body breaks or may raise",
+        "Only Python can raise into the user's handlers, so a `try` whose body breaks or may "
+        "raise stays, and its blocks are compiled as functions of their own.",
         "keep only the statement that can raise inside the `try`",
     ),
     CodeInfo(
         "SJ050",
         "closure variable rebound after capture",
         "A nested function that captured this variable has escaped to Python and the "
-        "variable is bound again. Both must go on sharing one cell, so the function is not "
-        "split behind this point; Python runs the rest.",
+        "variable is bound again. Both must go on sharing it, and here it cannot be kept in "
+        "a list that both have. Python runs the function.",
         "give the variable that is bound later another name",
     ),
     CodeInfo(

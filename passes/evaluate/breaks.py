@@ -71,6 +71,25 @@ class LeaveGenerator(Exception):
         self.site = site
 
 
+Place = tuple[str, int, str]
+"""A function by its file, first line and qualified name."""
+
+
+class ShareVariables(Exception):
+    """Evaluation must start again with variables of the function at `place` kept in lists.
+
+    A nested function shares them, and the pieces of a function that is split must, too.
+    """
+
+    def __init__(
+        self, place: Place, names: frozenset[str], problem: GraphBreak
+    ) -> None:
+        super().__init__(place, names)
+        self.place = place
+        self.names = names
+        self.problem = problem
+
+
 class FixSizes(Exception):
     """Evaluation must start again without symbolic sizes: PyTorch cannot do with them."""
 

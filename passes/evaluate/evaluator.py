@@ -30,7 +30,7 @@ from srcjit.source import FunctionSource
 from ..contents import Contents, contents
 from ..namer import Namer
 from ..program import Continuation, Native, Segment
-from .breaks import Break, unknown_operand
+from .breaks import Break, Place, unknown_operand
 from .builder import SegmentBuilder
 from .frames import Block, Frame
 from .guarding import GuardRecorder
@@ -133,6 +133,8 @@ class Evaluator:
         """The run-time number for whose value the program is being split."""
         self.python_generators: frozenset[Origin] = frozenset()
         """Statements whose generators Python makes, because they live across a break."""
+        self.shared_variables: Mapping[Place, frozenset[str]] = {}
+        """Variables of functions that are kept in lists, because nested functions share them."""
         self.effects: list[Effect] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}

@@ -27,8 +27,9 @@ from ..scopes import (
     rebound_after_capture,
     rename,
 )
+from ..shared_variables import CannotShare, share
 from .binding import Signature, bind
-from .breaks import Break
+from .breaks import Break, Place, ShareVariables
 from .frames import Block, Frame, Scope
 from .frozen import is_frozen
 from .sources import Attribute, Bound, Contents, Item, Source
@@ -70,6 +71,11 @@ def source_of(function: FunctionType) -> FunctionSource:
             if _fits(code, source):
                 return source
         raise
+
+
+def is_made_anew(source: FunctionSource) -> bool:
+    """Whether each call of a residual program makes this function, with cells of its own."""
+    return any(made is source for known in REIFIED.values() for made in known)
 
 
 def _fits(code: CodeType, source: FunctionSource) -> bool:
@@ -136,7 +142,7 @@ def _frame(
     # NOTE: not `__module__`, which decorators copy from the function that they wrap.
     frozen = is_frozen(obj.__globals__.get("__name__"))
     scope = _scope(ev, function, source, frozen)
-    frame = new_frame(source, scope)
+    frame = new_frame(ev, source, scope)
     frame.env.update(bind(_signature(ev, function, source), args, kwargs))
     if not frozen or function.source is not None:
         _guard_code(ev, function)
@@ -171,9 +177,12 @@ def _check_callee(source: FunctionSource, library: bool) -> None:
 
 
 def new_frame(
-    source: FunctionSource, scope: Scope, parent: Frame | None = None
+    ev: Evaluator, source: FunctionSource, scope: Scope, parent: Frame | None = None
 ) -> Frame:
     """Returns a frame at the start of a function, without its arguments."""
+    shared = ev.shared_variables.get(_place(source))
+    if shared:
+        source = _sharing(ev, source, shared)
     globals_declared, nonlocals = declared(source.tree.body)
     names = local_names(source.tree) - set(globals_declared) - set(nonlocals)
     return Frame(
@@ -187,6 +196,57 @@ def new_frame(
         nonlocals_declared=frozenset(nonlocals),
         blocks=[Block(body_of(expanded(source)))],
     )
+
+
+def _place(source: FunctionSource) -> Place:
+    return source.file, source.first_line, source.qualname
+
+
+def _sharing(
+    ev: Evaluator, source: FunctionSource, names: frozenset[str]
+) -> FunctionSource:
+    """Returns a function's source with some variables kept in lists."""
+    ev.namer.take(local_names(source.tree))
+    try:
+        tree = share(source.tree, names, source.origins, ev.namer)
+    except CannotShare as problem:
+        raise GraphBreak(
+            "SJ050",
+            f"a variable of `{source.name}` is shared across a break: {problem}",
+            source.origins.get(source.tree),
+        ) from problem
+    return dataclasses.replace(source, tree=tree)
+
+
+def share_rebound(ev: Evaluator, frame: Frame, names: set[str], what: str) -> None:
+    """Starts again if one of `names`, which `what` has captured, is bound again later.
+
+    Raises:
+        ShareVariables: It is a variable of `frame` or of a frame around it.
+    """
+    around: Frame | None = frame
+    while around is not None and names:
+        own = names & around.locals
+        names = names - own
+        rebound = own and rebound_after_capture(around.source.tree) & own
+        if rebound:
+            share_variables(
+                ev,
+                around,
+                rebound,
+                f"`{min(rebound)}` is bound again after {what} has captured it",
+            )
+        around = around.parent
+
+
+def share_variables(ev: Evaluator, frame: Frame, names: set[str], why: str) -> None:
+    """Starts again with variables of `frame` kept in lists.
+
+    Raises:
+        ShareVariables: Always.
+    """
+    problem = GraphBreak("SJ050", why, ev.statement_origin())
+    raise ShareVariables(_place(frame.source), frozenset(names), problem)
 
 
 def _check_depth(ev: Evaluator, name: str) -> None:
@@ -302,7 +362,7 @@ def frame_of_value(
     source = nested_source(function)
     if source.is_async or source.uses_frames:
         check_inlinable(source)
-    frame = new_frame(source, outer.scope, parent=outer)
+    frame = new_frame(ev, source, outer.scope, parent=outer)
     frame.env.update(bind(signature, args, kwargs))
     return frame
 
@@ -356,6 +416,14 @@ def _has_yield(tree: cst.FunctionDef) -> bool:
     return visitor.found
 
 
+def _cells_around(function: FunctionValue) -> set[str]:
+    """Names in the closure cells of the function that a function is nested in."""
+    frame: Frame = function.frame
+    while frame.parent is not None:
+        frame = frame.parent
+    return set(frame.scope.cells)
+
+
 def free_names(function: FunctionValue) -> list[str]:
     """Names that the function takes from the frames around it, sorted."""
     source = nested_source(function)
@@ -388,22 +456,15 @@ def captured_values(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
 def reify_function(residual: Reifier, function: FunctionValue) -> str:
     """Emits a `def` for a function that escapes to Python; returns its variable.
 
-    NOTE: the captured variables are shared by value; the splitter refuses functions whose
-    captured variables are bound again afterwards (SJ050).
+    NOTE: the captured variables are shared by value; those that are bound again afterwards
+    are items of lists, or evaluation starts again so that they are.
     """
     from .names import load
 
     ev = residual.ev
     source = nested_source(function)
-    rebound = rebound_after_capture(function.frame.source.tree) & set(
-        free_names(function)
-    )
-    if rebound:
-        raise GraphBreak(
-            "SJ050",
-            f"`{sorted(rebound)[0]}` is bound again after `{source.name}` has captured it",
-            ev.origin_of(function.frame, function.node),
-        )
+    captured = set(free_names(function))
+    share_rebound(ev, function.frame, captured, f"`{source.name}`")
     name = residual.variable(source.name)
     ev.journal.set_attr(function, "name", name)
     mapping = {source.name: name} if source.name in function.frame.locals else {}
@@ -436,7 +497,10 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
             source,
             name=name,
             tree=statement,
-            freevars=tuple(mapping.get(f, f) for f in free_names(function)),
+            freevars=(
+                *(mapping.get(f, f) for f in free_names(function)),
+                *sorted(_cells_around(function) & reads(statement)),
+            ),
         )
         known = REIFIED.setdefault((origin.file, origin.line, name), [])
         # Each specialization writes it, most of them alike.

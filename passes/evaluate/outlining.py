@@ -66,6 +66,9 @@ def emit_native(
         closing: Close the open segment first.
         harmless: What runs writes to no object that existed before.
     """
+    from .functions import share_rebound
+
+    share_rebound(ev, frame, captured(statements), "a nested function")
     residual = ev.residual
     read = visible(frame, statements)
     values = {name: _load(ev, frame, name) for name in read}
@@ -261,6 +264,7 @@ def _foreign(
         file=frame.source.file,
         class_name=frame.source.class_name,
     )
+    resuming.user_cells(ev, frame, statements)  # guards them
     ev.natives.append(Native(name, source, frame.scope.globals, frame.scope.cells))
     args = ", ".join(residual.reify(values[p]) for p in params)
     variables = {n: residual.fresh(n) for n in results}
@@ -355,12 +359,13 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         _emit_compound(ev, frame, statement, [statement], note)
         return
     for function in made.functions:
+        cells = resuming.user_cells(ev, frame, function.body)
         source = FunctionSource.from_tree(
             function.name.value,
             function,
             frame.origins,
             file=frame.source.file,
-            freevars=tuple(resuming.user_cells(frame)),
+            freevars=tuple(cells),
             class_name=frame.source.class_name,
         )
         ev.continuations.append(
@@ -368,7 +373,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
                 function.name.value,
                 source,
                 frame.scope.globals,
-                resuming.user_cells(frame),
+                cells,
                 kind="body",
                 names=resuming.compiler_objects(frame),
             )

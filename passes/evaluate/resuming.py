@@ -17,14 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from srcjit.diagnostics import GraphBreak
-
 from ..outline import UNBOUND, Box
 from ..program import Continuation
 from ..residual import reaches
 from ..resume import Block as Rest
 from ..resume import make_resume, rest
-from ..scopes import captured, live_in, parameter_names
+from ..scopes import captured, live_in, parameter_names, reads, writes
 from . import names
 from .frames import Block, Frame
 from .values import IteratorValue, ListValue, Scalar, TupleValue, Unknown, Value
@@ -238,12 +236,8 @@ def _continuation(
     if frame is not ev.frames[0]:
         label = f"{frame.source.name}_{label}"
     name = ev.namer.fresh(label)
-    if frame.nonlocals_declared and frame.parent is not None:
-        raise GraphBreak(
-            "SJ050",
-            f"`{frame.source.name}` binds variables of the function around it across a break",
-            ev.statement_origin(),
-        )
+    _share_nonlocals(ev, frame)
+    cells = user_cells(ev, frame, statements)
     source = make_resume(
         name,
         [*prefix, *statements],
@@ -252,7 +246,7 @@ def _continuation(
         frame.origins,
         file=frame.source.file,
         class_name=frame.source.class_name,
-        freevars=tuple(user_cells(frame)),
+        freevars=tuple(cells),
         global_names=frame.globals_declared,
         nonlocal_names=frame.nonlocals_declared,
         maybe_unbound=maybe_unbound,
@@ -261,11 +255,27 @@ def _continuation(
         name,
         source,
         frame.scope.globals,
-        user_cells(frame),
+        cells,
         names=extra_names,
         dynamic=frozenset(dynamic),
     )
     return name, params, args, continuation
+
+
+def _share_nonlocals(ev: Evaluator, frame: Frame) -> None:
+    """Starts again if a nested function that is split binds variables of one around it."""
+    from .functions import share_variables
+
+    for name in sorted(frame.nonlocals_declared):
+        owner = names.owner_of(frame, name)
+        if owner is not None:
+            share_variables(
+                ev,
+                owner,
+                {name},
+                f"`{frame.source.name}` binds `{name}` of `{owner.source.name}` "
+                "across a break",
+            )
 
 
 def compiler_objects(frame: Frame) -> dict[str, Any]:
@@ -275,10 +285,25 @@ def compiler_objects(frame: Frame) -> dict[str, Any]:
     return {**helper_names(), **own}
 
 
-def user_cells(frame: Frame) -> dict[str, Any]:
-    """The closure cells of a frame's function that are the user's."""
+def user_cells(ev: Evaluator, frame: Frame, statements: Any) -> dict[str, Any]:
+    """The closure cells that are the user's, for text of a frame's function.
+
+    NOTE: the text gets the very cells. So they are guarded, unless they belong to the function
+    that is specialized, which brings its own: another closure of the same code has others.
+    """
     scope = frame.scope
-    return {n: cell for n, cell in scope.cells.items() if n not in scope.compiler_names}
+    cells = {
+        n: cell for n, cell in scope.cells.items() if n not in scope.compiler_names
+    }
+    if scope is not ev.frames[0].scope:
+        used = reads(statements) | writes(statements) | captured(statements)
+        for name in sorted(used & cells.keys()):
+            source = scope.cell_sources.get(name)
+            if source is not None:
+                path = source.guard.removesuffix(".cell_contents")
+                bound = ev.guards.bind(cells[name], f"{name}_cell")
+                ev.guards.add(f"{path} is {bound}", f"shares `{name}`")
+    return cells
 
 
 def _iterations(ev: Evaluator, value: Value) -> str:

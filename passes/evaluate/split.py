@@ -179,6 +179,7 @@ def _note(ev: Evaluator) -> str:
 def _enter_callee(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     """Goes into the callee of `name = f(...)` so that the break splits there."""
     from .calls import operands, resolve
+    from .functions import is_made_anew
 
     small = (
         statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
@@ -194,7 +195,11 @@ def _enter_callee(ev: Evaluator, frame: Frame, statement: Any) -> bool:
         ev.journal.rollback(mark)
         return False
     library = isinstance(callee, Frame) and callee.scope.frozen
-    if not isinstance(callee, Frame) or (library and callee.source.class_name is None):
+    if (
+        not isinstance(callee, Frame)
+        or (library and callee.source.class_name is None)
+        or is_made_anew(callee.source)
+    ):
         # A plain library function is one operation to the user: it runs natively as a whole.
         ev.journal.rollback(mark)
         return False

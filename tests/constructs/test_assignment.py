@@ -422,6 +422,105 @@ def _():
     return program, (x(), [])
 
 
+@cases.add("nonlocal-across-a-split")
+def _():
+    @torch.compiler.disable
+    def unknown(k):
+        return torch.ones(4) * k
+
+    def program(x):
+        n = 1
+
+        def more(k):
+            nonlocal n
+            n += k
+            y = unknown(n)
+            n *= 2
+            return y.sin() * n
+
+        return more(2) + x + more(3), n
+
+    return program, (x(),)
+
+
+@cases.add("closure-two-levels-up-rebound")
+def _():
+    @torch.compiler.disable
+    def call(f, y):
+        return f(y)
+
+    def program(x):
+        n = 2
+
+        def outer():
+            def inner(y):
+                return y * n
+
+            return inner
+
+        f = outer()
+        x = call(f, x).sin()
+        n = 5
+        return call(f, x).cos() + n
+
+    return program, (x(),)
+
+
+@cases.add("closure-over-a-rebound-parameter")
+def _():
+    @torch.compiler.disable
+    def call(f, y):
+        return f(y)
+
+    def program(x, n):
+        f = lambda y: y * n  # noqa: E731
+        a = call(f, x).sin()
+        for n in range(3):
+            a = a + call(f, x).sin()
+        return a, f"{n=}"
+
+    return program, (x(), 7)
+
+
+@cases.add("closure-over-a-walrus")
+def _():
+    @torch.compiler.disable
+    def call(f, y):
+        return f(y)
+
+    def program(x):
+        n = 1
+        f = lambda y: y * n  # noqa: E731
+        a = call(f, x).sin()
+        if (n := n + 1) > 1:
+            a = a + call(f, x)
+        return a
+
+    return program, (x(),)
+
+
+@cases.add("closure-that-binds-for-python")
+def _():
+    @torch.compiler.disable
+    def times(f, k):
+        for _ in range(k):
+            f()
+
+    def program(x):
+        total = x.sin()
+        count = 0
+
+        def step():
+            nonlocal total, count
+            total = total + 1
+            count += 1
+
+        times(step, 3)
+        return total.cos() * count, count
+
+    return program, (x(),)
+
+
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)

@@ -95,6 +95,21 @@ def _():
     return program, (x(),)
 
 
+@cases.add("closures-of-one-code-and-a-break")
+def _():
+    def scaled_by(k):
+        def scaled(y):
+            print(k)
+            return y.sin() * k
+
+        return scaled
+
+    def program(x, made):
+        return made.pop()(x).cos()
+
+    return program, (x(), [scaled_by(2), scaled_by(3), scaled_by(4)])
+
+
 @cases.add("decorators")
 def _():
     def times(n):

@@ -193,6 +193,21 @@ def _():
     return program, (x(),)
 
 
+@cases.add("generator-expression-handed-out-and-rebound")
+def _():
+    @torch.compiler.disable
+    def consume(generator):
+        return list(generator)
+
+    def program(x):
+        y = x.sin() * 2
+        a = (y + i for i in range(2))
+        y = y * 2
+        return consume(a), y
+
+    return program, (x(),)
+
+
 @cases.add("generator-jitted")
 def _():
     def program(x):
