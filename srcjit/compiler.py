@@ -6,13 +6,8 @@ keeps what they made, so that `explain`, `emit` and `bisect` can look at it late
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
-import random
-import threading
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +34,7 @@ from srcjit.passes.program import (
     Specialized,
     guard_parameter,
 )
+from srcjit.quiet import undisturbed
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource
 
@@ -179,7 +175,7 @@ def compile_specialization(
             specialized = replace(specialized, guards=guards)
         return specialized, codes
 
-    with _nothing_changed():
+    with undisturbed():
         wanted = _with_marks(hints or Hints(), arguments)
         try:
             specialized, codes = attempt(wanted)
@@ -239,6 +235,10 @@ def assemble(
         guard_bindings=guard.bindings,
         class_name=specialized.source.class_name,
         emitted_lines=options.emitted_lines,
+    )
+    # The guard's own state, so that its fast checks can be made anew.
+    state = next(
+        (v for v in loaded.namespace.values() if type(v) is GlobalState), state
     )
     for diagnostic in specialized.breaks:
         logger("breaks").info("%s", render(diagnostic))
@@ -313,74 +313,6 @@ def _with_marks(hints: Hints, arguments: Mapping[str, Any]) -> Hints:
             name = guard_parameter(name)
             sizes[name] = sizes.get(name, frozenset()) | frozenset(marked)
     return replace(hints, sizes=sizes)
-
-
-@contextlib.contextmanager
-def _nothing_changed() -> Iterator[None]:
-    """Keeps compiling from showing: random number generators stay where they are.
-
-    Fake tensors log what they cannot run before they raise; Python will run it and raise
-    what the user is to see. What autograd saves of fakes is not for the user's hooks
-    (activation checkpointing counts what is saved).
-    """
-    fakes = logging.getLogger("torch._subclasses.fake_tensor")
-    silent = fakes.disabled
-    fakes.disabled = True
-    python = random.getstate()
-    cpu = torch.get_rng_state()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
-    try:
-        # What fakes warn about, the program itself warns about on the user's line.
-        with _saved_tensors_unhooked(), _silence:
-            yield
-    finally:
-        fakes.disabled = silent
-        random.setstate(python)
-        torch.set_rng_state(cpu)
-        if cuda:
-            torch.cuda.set_rng_state_all(cuda)
-
-
-class _Silence:
-    """No warnings while any thread compiles.
-
-    `warnings.catch_warnings` alone would leave the filters of one thread behind where two
-    overlap.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._filters = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            self._inside += 1
-            if self._inside == 1:
-                self._filters = warnings.catch_warnings()
-                self._filters.__enter__()
-                warnings.simplefilter("ignore")
-
-    def __exit__(self, *exception: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._filters.__exit__(None, None, None)
-
-
-_silence = _Silence()
-
-
-def _saved_tensors_unhooked() -> contextlib.AbstractContextManager[Any]:
-    """Keeps the user's `saved_tensors_hooks` from being called."""
-    if torch._C._autograd._top_saved_tensors_default_hooks(False) is None:
-        return contextlib.nullcontext()
-    # Only the innermost hooks are called.
-    return torch.autograd.graph.saved_tensors_hooks(_itself, _itself)
-
-
-def _itself(value: Any) -> Any:
-    return value
 
 
 __all__ = ["Specialization", "assemble", "compile_specialization"]

@@ -229,18 +229,44 @@ def reset() -> None:
         dispatcher.reset()
 
 
+FORK_WAIT = 60.0
+"""Seconds that a fork waits for another thread that is compiling."""
+
+
+class _Forking(threading.local):
+    """Whether this thread's fork waited successfully."""
+
+    waited = False
+
+
+_forking = _Forking()
+
+
+def _before_fork() -> None:
+    # PyTorch's state is the process's in places, and a child would inherit the middle of it.
+    _forking.waited = compile_lock.acquire(timeout=FORK_WAIT)
+
+
+def _after_fork_in_parent() -> None:
+    if _forking.waited:
+        compile_lock.release()
+
+
 def _after_fork_in_child() -> None:
     # Another thread of the parent may have held a lock; it does not exist in the child.
     global _dispatchers_lock, compile_lock
     _dispatchers_lock = threading.RLock()
     compile_lock = threading.RLock()
-    compiling.active = False
     for dispatcher in list(_dispatchers):
         dispatcher.renew_locks()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )
 
 
 # ── Stance ──────────────────────────────────────────────────────────────────────────

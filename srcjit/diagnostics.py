@@ -149,6 +149,13 @@ CODES: dict[str, CodeInfo] = _table(
         "",
     ),
     CodeInfo(
+        "SJ032",
+        "operation that warns",
+        "The operation warned when it was tried. Python does it, so that the warning comes "
+        "at the user's line and as often as without a compiler.",
+        "write the operation in the way that the warning asks for",
+    ),
+    CodeInfo(
         "SJ040",
         "unsupported syntax",
         "The compiler has no rule for this construct. Python runs the statement.",

@@ -17,18 +17,18 @@ adds the specialization, writes the stub anew, and returns what to call.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import linecache
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from srcjit import control, shared
+from srcjit import control, interrupts, shared
 from srcjit.compiler import Specialization, compile_specialization
 from srcjit.diagnostics import (
     CompilerFault,
@@ -41,7 +41,7 @@ from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
 from srcjit.guards import describe_failure, failures, first_failure, learn
 from srcjit.load import closure_cells, function_from_source, register_lines
-from srcjit.logs import logger
+from srcjit.logs import held, logger
 from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
@@ -63,6 +63,17 @@ RAISE = "SRCJIT_RAISE"
 T = TypeVar("T")
 
 _stub_numbers = itertools.count()
+_building = threading.RLock()
+"""Held while a continuation's function is written."""
+
+
+def _after_fork_in_child() -> None:
+    global _building
+    _building = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Dispatcher:
@@ -101,6 +112,7 @@ class Dispatcher:
         self._defaults = stub_defaults(function, self.signature)
         self._writing = threading.Lock()
         self._written: dict[str, CodeType] = {}
+        self._outdated = True
         weakref.finalize(self, _forget_lines, self._written)
         if stub is None:
             stub = FunctionType(empty_stub.__code__, stub_globals())
@@ -136,17 +148,19 @@ class Dispatcher:
             return self.function
         if self.disabled:
             return self._existing(values) or self.function
-        with self.lock:
+        # Signals wait, and what is logged meanwhile reaches the program's handlers when no lock is held.
+        with interrupts.later(), held(), self.lock:
             found = self._existing(values)
-            if found is not None:
-                return found
-            made = self._attempt(lambda: self._shared(values))
-            if made is None and self._may_compile(values):
-                made = self._attempt(lambda: self._compile(values))
-            if made is None:
-                return self.function
-            self.add(made)
-            return made.run
+            if found is None:
+                made = self._attempt(lambda: self._shared(values))
+                if made is None and self._may_compile(values):
+                    made = self._attempt(lambda: self._compile(values))
+                if made is not None:
+                    self.add(made)
+                    found = made.run
+            elif self._outdated:
+                self.regenerate()
+        return found or self.function
 
     def _shared(self, values: tuple[Any, ...]) -> Specialization | None:
         """Returns what another function with this code has had compiled, if it fits."""
@@ -215,22 +229,36 @@ class Dispatcher:
         return None
 
     def _compile(self, values: tuple[Any, ...]) -> Specialization:
-        with _inside_compiler():
-            arguments = self._by_name(values)
+        # NOTE: nothing here is a generator's context manager: an exception that comes from
+        # outside (a signal's handler) must not leave the lock taken.
+        with control.compile_lock:
+            collecting = gc.isenabled()
+            try:
+                # Finalizers and callbacks of the program's would run under the lock.
+                gc.disable()
+                control.compiling.active = True
+                return self._compile_alone(values)
+            finally:
+                control.compiling.active = False
+                if collecting:
+                    gc.enable()
+
+    def _compile_alone(self, values: tuple[Any, ...]) -> Specialization:
+        arguments = self._by_name(values)
+        made = compile_specialization(
+            self.function, self.source, arguments, self.options, self.hints
+        )
+        if made.specialized.settle is not None and not made.guard(*values):
+            problem = self._unfit(made, arguments)
+            if os.environ.get(RAISE) == "1":
+                raise problem
+            log.info("compiled again, for fixed sizes: %s", problem)
+            hints = replace(self.hints, fixed=True)
             made = compile_specialization(
-                self.function, self.source, arguments, self.options, self.hints
+                self.function, self.source, arguments, self.options, hints
             )
-            if made.specialized.settle is not None and not made.guard(*values):
-                problem = self._unfit(made, arguments)
-                if os.environ.get(RAISE) == "1":
-                    raise problem
-                log.info("compiled again, for fixed sizes: %s", problem)
-                hints = replace(self.hints, fixed=True)
-                made = compile_specialization(
-                    self.function, self.source, arguments, self.options, hints
-                )
-            if not made.guard(*values):
-                raise self._unfit(made, self._for_guards(values))
+        if not made.guard(*values):
+            raise self._unfit(made, self._for_guards(values))
         shared.share(self.function, made)
         return made
 
@@ -318,6 +346,7 @@ class Dispatcher:
         with self.lock:
             # NOTE: a number is never used twice, because another thread may be in an old
             # stub, between a guard and the program that belongs to it.
+            self._outdated = True
             self._numbered[self._next_number] = specialization
             self._next_number += 1
             self.regenerate()
@@ -346,12 +375,14 @@ class Dispatcher:
     def regenerate(self) -> None:
         """Writes the stub for the present specializations and puts it into service."""
         # The stance may change in any thread while another compiles and holds `lock`.
+        self._outdated = True
         with self._writing:
             self.stub_text = self._stub_text()
             code = self._written.get(self.stub_text)
             if code is None:
                 code = self._written[self.stub_text] = self._stub_code()
             self.stub.__code__ = code
+            self._outdated = False
 
     def _stub_text(self) -> str:
         """The text of the stub; what it names is put into its globals."""
@@ -399,13 +430,12 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
     The function is built when it is first called, so that a path of the program that is
     never taken costs nothing.
     """
-    lock = threading.RLock()
     written: list[FunctionType] = []
     built: list[Dispatcher] = []
 
     def write() -> tuple[FunctionType, FunctionSource]:
         """The function itself, for whoever inlines it, and its source."""
-        with lock:
+        with _building:
             if not written:
                 names = {
                     name: make_stub(value, options)
@@ -425,7 +455,7 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
 
     @unobserved
     def build() -> FunctionType:
-        with lock:
+        with _building:
             if not built:
                 function, source = write()
                 hints = Hints(changed=continuation.dynamic)
@@ -444,16 +474,6 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
 def _first_call(*args: Any, **kwargs: Any) -> Any:
     """The code of a continuation's stub until its first call."""
     return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
-
-
-@contextmanager
-def _inside_compiler() -> Iterator[None]:
-    with control.compile_lock:
-        control.compiling.active = True
-        try:
-            yield
-        finally:
-            control.compiling.active = False
 
 
 def definition_line(function: FunctionType) -> Origin:

@@ -20,6 +20,11 @@ _set_eval_frame: Callable[[Any], Any] = getattr(
 )
 
 
+_frame_hook: Callable[[], Any] = getattr(
+    eval_frame, "get_eval_frame_callback", lambda: _set_eval_frame(None)
+)
+
+
 def _skip(code: CodeType) -> None:
     """Tells TorchDynamo's frame hook to leave frames of `code` alone."""
     if hasattr(eval_frame, "set_code_exec_strategy"):
@@ -49,8 +54,9 @@ def unobserved(function: F) -> F:
     # puts its hook back when a call in it returns.
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        before = _set_eval_frame(None)
+        before = _frame_hook()
         try:
+            _set_eval_frame(None)
             return function(*args, **kwargs)
         finally:
             _set_eval_frame(before)

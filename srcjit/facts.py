@@ -175,6 +175,10 @@ def _span(tensor: Tensor) -> tuple[int, int]:
 # ── Global state ────────────────────────────────────────────────────────────────────
 
 
+_FAST_CHECKS = 4
+"""Fast checkers of one state that are kept, for different numbers of threads and the like."""
+
+
 class GlobalState:
     """The state of PyTorch (of this thread) that changes what operations mean.
 
@@ -189,6 +193,7 @@ class GlobalState:
     """
 
     __slots__ = (
+        "_fast",
         "autocast",
         "check",
         "default_device",
@@ -217,6 +222,7 @@ class GlobalState:
         self.default_device = default_device
         self.deterministic = deterministic
         self.torch_function = torch_function
+        self._fast: tuple[Callable[[], bool], ...] = ()
         self.check: Callable[[], bool] = self._first_checks
 
     @classmethod
@@ -272,17 +278,22 @@ class GlobalState:
     def _first_checks(self) -> bool:
         result = self.agrees()
         if result and GlobalStateGuard is not None:
-            fast = GlobalStateGuard()
-            self.check = fast.check
+            # A program that goes to and fro between two numbers of threads needs both.
+            self._fast = (GlobalStateGuard().check, *self._fast)[:_FAST_CHECKS]
+            self.check = self._fast[0] if len(self._fast) == 1 else self._any_fast
         return result
 
+    def _any_fast(self) -> bool:
+        return any(check() for check in self._fast)
+
     def refresh(self) -> None:
-        """Makes the next check a thorough one.
+        """Makes the next check a thorough one, unless a fast one accepts the state.
 
         PyTorch's checker also fails for things that change no meaning (the number of
-        threads, the autocast dtype while autocast is off).
+        threads, the autocast dtype while autocast is off). It is kept beside new ones.
         """
-        self.check = self._first_checks
+        if not self.check():
+            self.check = self._first_checks
 
 
 def foreign_state() -> str | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 
 VARIABLE = "SRCJIT_LOGS"
@@ -39,6 +40,38 @@ def logger(name: str) -> logging.Logger:
     if name not in LOGS:
         raise KeyError(name)
     return root.getChild(name)
+
+
+class _Held(threading.local, logging.Filter):
+    """Keeps what a thread logs while it holds locks; a handler may be anybody's code."""
+
+    records: list[logging.LogRecord] | None = None
+
+    def __init__(self) -> None:
+        logging.Filter.__init__(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if self.records is None:
+            return True
+        self.records.append(record)
+        return False
+
+
+_held = _Held()
+for _name in ("", *LOGS):
+    (root.getChild(_name) if _name else root).addFilter(_held)
+
+
+class held:
+    """Hands what this thread logs in the block to the handlers when the block ends."""
+
+    def __enter__(self) -> None:
+        self._outer, _held.records = _held.records, []
+
+    def __exit__(self, *exception: object) -> None:
+        records, _held.records = _held.records, self._outer
+        for record in records or ():
+            logging.getLogger(record.name).handle(record)
 
 
 class _StandardError(logging.StreamHandler):  # type: ignore[type-arg]

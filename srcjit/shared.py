@@ -3,13 +3,15 @@
 Functions that share their code share what was compiled for it: the instances of a module
 class, whose `forward` is one function, and the closures that a factory or a loop makes. Each
 jitted function still has a list and a limit of its own; on a miss it looks here before it
-compiles. What is kept holds none of the user's closure cells.
+compiles. What is kept holds none of the user's closure cells; but it holds the namespace that
+the code runs in, and so is kept only while that is the namespace of a loaded module.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -28,6 +30,8 @@ MOST = 64
 _bypassed = False
 _lock = threading.Lock()
 _table: dict[int, tuple[weakref.ref[CodeType], dict[Any, list[Specialization]]]] = {}
+_namespaces: dict[int, dict[str, Any]] = {}
+"""The namespaces of what is kept, by identity."""
 # NOTE: by identity; code objects compare by value and leave the file out.
 
 
@@ -42,11 +46,13 @@ if hasattr(os, "register_at_fork"):
 
 def share(function: FunctionType, made: Specialization) -> None:
     """Keeps a new specialization of `function` for functions with the same code."""
-    if not made.portable or _bypassed:
+    if not made.portable or _bypassed or not _loaded(function.__globals__):
         return
     empty = {name: CellType() for name in function.__code__.co_freevars}
     with _lock:
+        _forget_unloaded()
         kept = _entry(function.__code__).setdefault(_key(function, made.options), [])
+        _namespaces[id(function.__globals__)] = function.__globals__
         kept.append(made.with_cells(empty))
         del kept[:-MOST]
 
@@ -80,6 +86,7 @@ def clear() -> None:
     """Forgets everything."""
     with _lock:
         _table.clear()
+        _namespaces.clear()
 
 
 def _kept(function: FunctionType, options: Options) -> Iterator[Specialization]:
@@ -94,6 +101,23 @@ def _kept(function: FunctionType, options: Options) -> Iterator[Specialization]:
 
 def _key(function: FunctionType, options: Options) -> Any:
     return options, id(function.__globals__)
+
+
+def _loaded(namespace: dict[str, Any]) -> bool:
+    """Whether a namespace is that of a module which can be imported."""
+    module = sys.modules.get(namespace.get("__name__", ""))
+    return getattr(module, "__dict__", None) is namespace
+
+
+def _forget_unloaded() -> None:
+    """Drops what was kept for modules that have been unloaded or loaded anew."""
+    gone = {key for key, space in _namespaces.items() if not _loaded(space)}
+    if gone:
+        for key in gone:
+            del _namespaces[key]
+        for _, by_key in list(_table.values()):
+            for options, space in [k for k in by_key if k[1] in gone]:
+                del by_key[options, space]
 
 
 def _entry(code: CodeType) -> dict[Any, list[Specialization]]:

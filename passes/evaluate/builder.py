@@ -24,6 +24,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from srcjit.diagnostics import GraphBreak
 
+from .. import warned
 from ..contents import contents
 from ..program import Segment
 from .breaks import Break, FixSizes
@@ -252,14 +253,22 @@ class SegmentBuilder:
         if (reason := eager_raises(name, args)) is not None:
             raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
-            with self.evaluator.fake_mode, self._rules([*args, *kwargs.values()]):
+            with (
+                warned.noted() as warnings,
+                self.evaluator.fake_mode,
+                self._rules([*args, *kwargs.values()]),
+            ):
                 if is_quiet(target):
                     self._facts = Facts()
-                    return _called(kind, target, args, kwargs)
-                with Witness() as witness:
                     result = _called(kind, target, args, kwargs)
-                self._facts = witness.facts(target)
-                return result
+                else:
+                    with Witness() as witness:
+                        result = _called(kind, target, args, kwargs)
+                    self._facts = witness.facts(target)
+            if warnings:
+                first = warnings[0].strip().partition("\n")[0]
+                raise Break("SJ032", f"`{name}` warns: {first}")
+            return result
         except GraphBreak:
             raise
         except DataDependentOutputException as error:

@@ -182,9 +182,9 @@ class GuardRecorder:
 
     def identity_of(self, source: Source, obj: Any) -> None:
         """Requires the object at `source` to be `obj` itself."""
-        hint = getattr(obj, "__name__", None) or source.hint
+        hint = source.hint
         if isinstance(obj, (FunctionType, BuiltinFunctionType, ModuleType, type)):
-            hint = str(hint).rsplit(".", 1)[-1]
+            hint = str(getattr(obj, "__name__", None) or hint).rsplit(".", 1)[-1]
         self.add(f"{source.guard} is {self.bind(obj, str(hint))}")
 
     def finish(self) -> GuardSet:

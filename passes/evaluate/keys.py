@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .breaks import Break
 from .enums import is_plain_member
+from .frozen import is_frozen
 from .values import Value, is_constant
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ def key_of(ev: Evaluator, value: Value) -> Any:
         or isinstance(obj, type)
         or is_plain_member(value)
     ):
+        raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
+    if (
+        not is_constant(obj)
+        and not is_plain_member(value)
+        and getattr(type(obj), "__hash__", None) is not object.__hash__
+        and not is_frozen(type(obj).__module__)
+    ):  # hashing runs code of the user's
         raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
     try:
         hash(obj)

@@ -129,7 +129,9 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
         return attributes.load(ev, base, str(ev.known(index, "an index")))
     if type(obj) is dict:
         key = _key(ev, index)
-        if key not in obj or not is_constant(key):
+        if not is_constant(key):
+            raise Break("SJ020", f"a `{type(key).__name__}` is used as a key")
+        if key not in obj:
             raise Break("SJ030", f"raises KeyError: {key!r}")
         ev.guards.add(f"{key!r} in {base.source.guard}")
         return ev.wrap(obj[key], Item(base.source, key))

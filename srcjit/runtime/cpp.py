@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -133,7 +132,6 @@ class CppKernels:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._lock = threading.Lock()
         self._signatures = signatures(source)
         full = f'#line 1 "kernels"\n{source}\n{_entries(self._signatures)}'
         cpp_build.start_launcher()
@@ -142,9 +140,7 @@ class CppKernels:
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_") or name not in self._signatures:
             raise AttributeError(f"no kernel {name!r} in this translation unit")
-        with self._lock:
-            if name not in self.__dict__:
-                self._load()
+        self._load()  # by two threads at once does no harm, and a lock would outlive a fork
         kernel: Callable[..., None] = self.__dict__[name]
         return kernel
 
