@@ -48,6 +48,7 @@ from .indexing import (
     symbol,
     unflatten,
 )
+from .indirect import places
 from .loops import (
     Axis,
     Buffer,
@@ -198,6 +199,8 @@ class _Reader:
         offset = sum(
             (i * s for i, s in zip(index, d.stride, strict=True)), start=0 * d.numel
         )
+        if places(sympy.sympify(offset)):
+            raise Illegal(f"{d.name} is read at a place that depends on data")
         load = Load(memory(d), simplify(sympy.sympify(offset), self.ranges))
         self.sources[load] = (d, index)
         return load

@@ -187,7 +187,8 @@ class _KernelMaker:
         assert group.frame is not None
         self.trial = Trial(group.frame, group.members, grouped.inlined)
         self.labels: dict[Value, Label] = {}
-        self._finish = Casts(keep_fp32).simplify
+        self.casts = Casts(keep_fp32)
+        self._finish = self.casts.simplify
 
     def make(self) -> tuple[Kernel, tuple[fx.Node, ...]]:
         """The kernel, and the fx nodes whose work it does."""
@@ -196,6 +197,7 @@ class _KernelMaker:
         inner = () if space.frame.full == 0 else space.inner
         order = sorted(self.group.members, key=lambda d: d.position)
         nodes: dict[fx.Node, None] = {}
+        folded: dict[tuple[str, Value], Reduce] = {}
         for d in order:
             # A reduction of nothing is a constant (`Trial.member`).
             if d.kind == REDUCTION and space.frame.full != 0:
@@ -203,6 +205,10 @@ class _KernelMaker:
                 assert folding is not None
                 value = self._finish(trial.compute(d))
                 reduce = Reduce(d.name, folding.kind, value, d.dtype)
+                same = folded.setdefault((folding.kind, value), reduce)
+                if same is not reduce:
+                    self.casts.done[reduce.ref] = same.ref
+                    continue
                 body.append(reduce)
                 self._label(reduce.ref, d)
         for d in order:

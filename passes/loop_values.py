@@ -18,7 +18,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import sympy
 import torch
@@ -106,14 +106,29 @@ class Const(Value):
         return _intern(cls, (repr(value), dtype), value=value, dtype=dtype)
 
 
+class Place(NamedTuple):
+    """A part of an index that is computed at run time.
+
+    Attributes:
+        symbol: What stands for it in the index.
+        value: The int64 value.
+        size: What it must be below (and at least 0), which the kernel checks; None where
+            that is known.
+    """
+
+    symbol: sympy.Symbol
+    value: Value
+    size: Expr | None = None
+
+
 class Load(Value):
     """The element of `buffer` at offset `index`.
 
     Attributes:
         mask: None, or a bool value: where it is false, memory is not touched and the value
             is 0 (False) of the buffer's dtype.
-        indirect: Pairs (symbol, int64 value): symbols in `index` that stand for values
-            computed at run time, each known to be in range. Empty for almost every load.
+        indirect: Parts of the index that are computed at run time. Empty for almost every
+            load.
     """
 
     __slots__ = ("buffer", "index", "indirect", "mask")
@@ -121,14 +136,14 @@ class Load(Value):
     buffer: Buffer
     index: Expr
     mask: Value | None
-    indirect: tuple[tuple[sympy.Symbol, Value], ...]
+    indirect: tuple[Place, ...]
 
     def __new__(
         cls,
         buffer: Buffer,
         index: Expr,
         mask: Value | None = None,
-        indirect: tuple[tuple[sympy.Symbol, Value], ...] = (),
+        indirect: tuple[Place, ...] = (),
     ) -> Load:
         """Interns the load."""
         index = sympy.sympify(index)
@@ -145,7 +160,7 @@ class Load(Value):
     @property
     def operands(self) -> tuple[Value, ...]:
         """The mask, if there is one, and the values in the index."""
-        found = tuple(value for _, value in self.indirect)
+        found = tuple(place.value for place in self.indirect)
         return found if self.mask is None else (self.mask, *found)
 
 
@@ -240,7 +255,7 @@ def symbols_of(value: Value) -> frozenset[sympy.Symbol]:
         if isinstance(v, IndexValue):
             found |= v.index.free_symbols
         elif isinstance(v, Load):
-            found |= v.index.free_symbols - {s for s, _ in v.indirect}
+            found |= v.index.free_symbols - {p.symbol for p in v.indirect}
     return frozenset(found)
 
 
@@ -252,7 +267,10 @@ def rebuild(value: Value, operands: tuple[Value, ...]) -> Value:
         mask, rest = (
             (None, operands) if value.mask is None else (operands[0], operands[1:])
         )
-        indirect = tuple((s, v) for (s, _), v in zip(value.indirect, rest, strict=True))
+        indirect = tuple(
+            place._replace(value=v)
+            for place, v in zip(value.indirect, rest, strict=True)
+        )
         return Load(value.buffer, value.index, mask, indirect)
     return value
 

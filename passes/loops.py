@@ -50,6 +50,7 @@ from .loop_values import (
     IndexValue,
     Load,
     Op,
+    Place,
     Ref,
     ScalarArg,
     Value,
@@ -74,6 +75,7 @@ __all__ = [
     "Label",
     "Load",
     "Op",
+    "Place",
     "Reduce",
     "Ref",
     "ScalarArg",
@@ -240,7 +242,7 @@ class Kernel:
         bound = {axis.symbol for axis in (*self.outer, *self.inner)}
         for value in self.values:
             if isinstance(value, Load):
-                bound.update(s for s, _ in value.indirect)
+                bound.update(place.symbol for place in value.indirect)
         return bound
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ def masked(value: Value, mask: Value) -> Value:
     for v in walk([value]):
         if isinstance(v, Load):
             own = mask if v.mask is None else _both(mask, done[v.mask])
-            indirect = tuple((s, done[i]) for s, i in v.indirect)
+            indirect = tuple(p._replace(value=done[p.value]) for p in v.indirect)
             done[v] = Load(v.buffer, v.index, own, indirect)
         elif v.operands:
             done[v] = rebuild(v, tuple(done[o] for o in v.operands))

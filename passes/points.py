@@ -13,6 +13,7 @@ from functools import cached_property
 
 from .definitions import REDUCTION, VIEW, Definition
 from .indexing import Index, simplify
+from .indirect import places
 from .loops import Buffer, Const, Expr, Load, Ref, Value
 from .spaces import Frame, Space
 
@@ -122,7 +123,8 @@ class Trial:
             (i * s for i, s in zip(index, buffer.stride, strict=True)),
             start=0 * d.numel,
         )
-        return Load(buffer, simplify(offset, self.space.ranges))
+        offset = simplify(offset, self.space.ranges)
+        return Load(buffer, offset, None, places(offset))
 
 
 def memory(d: Definition) -> Buffer:

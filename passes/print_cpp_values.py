@@ -227,8 +227,8 @@ class Printer:
 
     def _load(self, load: Load, masked: bool = True) -> Text:
         names = dict(self._symbols)
-        for symbol, position in load.indirect:
-            names[symbol] = self.of(position).within(_MUL + 1)
+        for place in load.indirect:
+            names[place.symbol] = self.of(place.value).within(_MUL + 1)
         text = (
             f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
         )

@@ -64,6 +64,7 @@ import sympy
 
 from .loops import Buffer, Kernel, ScalarArg
 from .print_triton_body import KernelPrinter
+from .print_triton_loops import LoopPrinter
 from .print_triton_schedule import Schedule, merge_axes, schedule
 from .print_triton_split import split
 from .print_triton_values import SIGNATURE, index_text
@@ -187,7 +188,9 @@ def print_kernel(
     library: set[str] = set()
     for number, part in enumerate(parts):
         part_name = name if len(parts) == 1 else f"{name}_{number}"
-        printer = KernelPrinter(part, choose(part), part_name)
+        plan = choose(part)
+        made = LoopPrinter if plan.looped else KernelPrinter
+        printer = made(part, plan, part_name)
         texts.append(printer.print())
         launches.append(_launch_of(printer, kernel.comment if number == 0 else ""))
         library |= printer.library
@@ -200,6 +203,8 @@ def _launch_of(printer: KernelPrinter, comment: str) -> Launch:
     """How the host launches a printed function."""
     constants = {printer.at.blocks[g]: g.block for g in printer.at.vectors}
     constants["num_warps"] = printer.plan.num_warps
+    if printer.asserts:
+        constants |= {"debug": True, "sanitize_overflow": False}
     types = [
         f"*{SIGNATURE[p.dtype]}:16"
         if isinstance(p, Buffer)

@@ -1,15 +1,10 @@
-"""Kernels as functions: straight code where a row is held whole, loops where it is not.
+"""Kernels as functions, where a row is held whole: straight code.
 
-A reduction that is too long for registers walks over its row once for each reduction that
-needs the one before it, and once more for what is stored of every element:
+    x = tl.load(x_ptr + 4096 * i + k)
+    total = tl.sum(x, 0)
+    tl.store(y_ptr + i, total)
 
-    total = tl.full((BLOCK,), 0.0, tl.float32)
-    for start in range(0, 50000, BLOCK):
-        k = start + tl.arange(0, BLOCK)
-        live = k < 50000
-        x = tl.load(x_ptr + 50000 * i + k, live, other=0.0)
-        total += x
-    total = tl.sum(total, 0)
+`print_triton_loops` has those that walk over a row.
 """
 
 from __future__ import annotations
@@ -31,13 +26,12 @@ from .loops import (
 )
 from .print_triton_expressions import LIBRARY, Expressions
 from .print_triton_positions import Names, block_names
-from .print_triton_schedule import Schedule, level_of, reduction_levels
+from .print_triton_schedule import Schedule
 from .print_triton_values import (
     ATOM,
     TL,
     const_text,
     identity,
-    index_text,
     number_text,
 )
 
@@ -57,14 +51,10 @@ class KernelPrinter(Expressions):
             f"{n}_ptr" if isinstance(p, Buffer) else n for p, n in self.parameters
         }
         super().__init__(kernel, plan, Names(taken))
-        self.start = ""
 
     def print(self) -> str:
         """Returns the function's text."""
-        if self.plan.looped:
-            self._print_loops()
-        else:
-            self._print_straight()
+        self._print_body()
         parameters = [
             f"{n}_ptr"
             if isinstance(p, Buffer)
@@ -87,7 +77,7 @@ class KernelPrinter(Expressions):
 
     # --- straight code ----------------------------------------------------------------------
 
-    def _print_straight(self) -> None:
+    def _print_body(self) -> None:
         for number, statement in enumerate(self.kernel.body):
             if isinstance(statement, Reduce):
                 self._reduce(statement)
@@ -102,14 +92,13 @@ class KernelPrinter(Expressions):
                 self._text(value)
 
     def _reduce(self, statement: Reduce) -> None:
-        value, kind = statement.value, statement.kind
+        value = statement.value
         text = self._text(value)[0]
         text = self._spread(text, value, self._reduce_mask(statement), statement)
         name = self._reduce_name(statement)
         self._line(
             f"{name} = {self._reduction_text(statement, text, None)}", statement.ref
         )
-        del kind
 
     def _reduce_name(self, statement: Reduce) -> str:
         label = self.kernel.labels.get(statement.ref)
@@ -195,119 +184,6 @@ class KernelPrinter(Expressions):
         call = f"tl.store({place}, {text}" + (f", {mask})" if mask else ")")
         inner = self.at.inner is not None and self.at.inner in groups
         self._line(call, None, inner=inner or statement.level == "inner")
-
-    # --- loops over the inner axes ----------------------------------------------------------
-
-    def _print_loops(self) -> None:
-        levels = reduction_levels(self.kernel)
-        passes = self._assign_passes(levels)
-        last = max([0, *(p for _, p in passes)])
-        for number in range(last + 1):
-            for statement, place in passes:
-                if (
-                    isinstance(statement, Store)
-                    and statement.level == "outer"
-                    and place == number
-                ):
-                    self._store(statement)
-            inside = [
-                s
-                for s, place in passes
-                if place == number and not (isinstance(s, Store) and s.level == "outer")
-            ]
-            if inside:
-                self._loop(inside)
-
-    def _assign_passes(
-        self, levels: dict[str, int]
-    ) -> list[tuple[Reduce | Store, int]]:
-        """The number of the pass that each statement belongs to.
-
-        NOTE: a store to a buffer that is also read waits for the last pass that reads it.
-        """
-        passes: list[tuple[Reduce | Store, int]] = []
-        reads: dict[Buffer, int] = {}
-        for statement in self.kernel.body:
-            place = level_of(statement.value, levels)
-            for value in walk([statement.value]):
-                if isinstance(value, Load):
-                    reads[value.buffer] = max(place, reads.get(value.buffer, 0))
-            passes.append((statement, place))
-        return [
-            (s, max(place, reads.get(s.buffer, 0)) if isinstance(s, Store) else place)
-            for s, place in passes
-        ]
-
-    def _loop(self, statements: list[Reduce | Store]) -> None:
-        assert self.at.inner is not None
-        outside, self.lines, self.hoisted = self.lines, [], []
-        accumulators, results = [], []
-        for statement in statements:
-            if isinstance(statement, Store):
-                self._store(statement)
-                continue
-            start, result = self._accumulate(statement)
-            accumulators += start
-            results += result
-        body, hoisted = self.lines, self.hoisted
-        self.lines, self.hoisted = outside, None
-        name = self.at.symbols[self.at.flat[self.at.inner]]
-        block = self.at.blocks[self.at.inner]
-        size = index_text(sympy.expand(self.at.inner.size), {})[0]
-        start_name = self._start_name()
-        wide = ".to(tl.int64)" if self.at.is_wide(self.at.inner) else ""
-        lanes = f"tl.arange(0, {block}){wide}{self.at.lane_suffix(self.at.inner)}"
-        self.lines += hoisted
-        self.lines += accumulators
-        self.lines.append(f"for {start_name} in range(0, {size}, {block}):")
-        inside = [
-            f"{name} = {start_name} + {lanes}",
-            *self.at.derived_lines([self.at.inner]),
-            *body,
-        ]
-        self.lines += [f"    {line}" for line in inside]
-        self.lines += results
-        for value in self.inner_known:
-            self.known.pop(value, None)
-        self.inner_known.clear()
-
-    def _start_name(self) -> str:
-        """The loop's counter, the same in every loop of the kernel."""
-        self.start = self.start or self.names("start")
-        return self.start
-
-    def _accumulate(self, statement: Reduce) -> tuple[list[str], list[str]]:
-        """Adds to the loop's body; returns the lines before and after the loop."""
-        value, kind = statement.value, statement.kind
-        text = self._text(value)[0]
-        text = self._spread(text, value, self._reduce_mask(statement), statement)
-        label = self.kernel.labels.get(statement.ref)
-        name = self.names(label.name if label and label.name else statement.name)
-        empty = number_text(identity(kind, value.dtype))[0]
-        before = [f"{name} = tl.full({self._shape()}, {empty}, {TL[value.dtype]})"]
-        position = None
-        if kind.startswith("arg"):
-            assert self.at.inner is not None
-            combine = self._from_library(f"{kind[3:]}_with_index")
-            position = self.names(f"{name}_at")
-            wide = "tl.int64" if self.at.is_wide(self.at.inner) else "tl.int32"
-            before.append(f"{position} = tl.full({self._shape()}, 2147483647, {wide})")
-            here = self.at.symbols[self.at.flat[self.at.inner]]
-            step = f"{name}, {position} = {combine}({name}, {position}, {text}, {here})"
-        elif kind in ("sum", "prod", "any", "all"):
-            sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
-            step = f"{name} {sign}= {text}"
-        else:
-            tail = (
-                ", propagate_nan=tl.PropagateNan.ALL"
-                if value.dtype.is_floating_point
-                else ""
-            )
-            step = f"{name} = tl.{kind}imum({name}, {text}{tail})"
-        self._line(step, statement.ref, inner=True)
-        self.known[statement.ref] = (name, ATOM)
-        self.variable[statement.ref] = name
-        return before, [f"{name} = {self._reduction_text(statement, name, position)}"]
 
 
 def aligned(lines: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ from .loops import (
     Kernel,
     Load,
     Op,
+    Place,
     Reduce,
     Ref,
     ScalarArg,
@@ -31,10 +32,12 @@ from .print_triton_positions import Names, Positions
 from .print_triton_schedule import Schedule, is_half_cast, uses
 from .print_triton_values import (
     ATOM,
+    SUM,
     TL,
     Text,
     cast_text,
     const_text,
+    index_text,
     paren,
     primitive_text,
     typed_operands,
@@ -44,7 +47,8 @@ LONGEST_EXPRESSION = 60
 """Characters beyond which a part of an expression gets a name."""
 
 LIBRARY = (
-    "floor_divide fmax fmin libdevice max_with_index min_with_index reduce_all reduce_any "
+    "floor_divide fmax fmin libdevice max_with_index min_with_index online_max online_scale "
+    "online_sum online_weighted_sum reduce_all reduce_any "
     "reduce_argmax reduce_argmin reduce_max reduce_min reduce_prod remainder tanh_to_bf16"
 ).split()
 """Names that texts use from `srcjit.runtime.triton_library`."""
@@ -82,6 +86,7 @@ class Expressions:
         self.inner_known: set[Value] = set()
         self.lines: list[str] = []
         self.hoisted: list[str] | None = None
+        self.asserts = False
         self.counts = uses([s.value for s in kernel.body])
         self.continued = continued(kernel)
         self.coarse = rounded_to(kernel)
@@ -173,10 +178,10 @@ class Expressions:
         raise TypeError(f"{value!r} is used before it is defined")
 
     def _load(self, value: Load) -> str:
-        extra = {s: self.known[v][0] for s, v in value.indirect}
+        extra = {p.symbol: self._position_text(p.value) for p in value.indirect}
         groups = self.at.groups_of_symbols(sympy.sympify(value.index).free_symbols)
-        for _, v in value.indirect:
-            groups |= self.at.groups(v)
+        for place in value.indirect:
+            groups |= self.at.groups(place.value)
         address = self._address(value.buffer, value.index, extra)
         conditions = []
         if value.mask is not None:
@@ -192,6 +197,8 @@ class Expressions:
         if value.mask is not None:
             text = self.known[value.mask]
             conditions.append(paren(text, ATOM) if mask else text[0])
+        for place in value.indirect:
+            self._check_range(place, conditions)
         if not conditions:
             return f"tl.load({address})"
         call = f"tl.load({address}, {' & '.join(conditions)}"
@@ -199,6 +206,30 @@ class Expressions:
             zero = "0.0" if value.dtype.is_floating_point else "0"
             call += f", other={zero}"
         return call + ")"
+
+    def _position_text(self, value: Value) -> str:
+        """A part of an index as a factor."""
+        text = self.known[value]
+        if isinstance(value, Const):
+            return const_text(value, typed=True)[0]
+        return text[0] if text[0].isidentifier() else self._named(value, text)
+
+    def _check_range(self, place: Place, conditions: list[str]) -> None:
+        """Reports an index that is out of range, as eager does, where memory is touched."""
+        if place.size is None:
+            return
+        text = self._position_text(place.value)
+        size = index_text(sympy.expand(place.size), {})
+        test = f"({text} >= 0) & ({text} < {paren(size, SUM)})"
+        tail = f", {' & '.join(conditions)}" if conditions else ""
+        line = f'tl.device_assert({test}, "index out of range"{tail})'
+        if line not in self.lines and line not in (self.hoisted or ()):
+            self.asserts = True
+            inner = self.at.is_inner(place.value) or any(
+                self.at.inner is not None and self.at.inner in m and n in tail
+                for m, n in self.at.masks.items()
+            )
+            self._line(line, None, inner=inner)
 
     def _operation(self, value: Op) -> Text:
         args = value.args

@@ -21,7 +21,7 @@ import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
 from .indexing import simplify
-from .loops import Expr, Kernel, Value, symbols_of
+from .loops import Expr, Kernel, Load, Value, symbols_of
 from .print_triton_schedule import (
     Group,
     Schedule,
@@ -31,7 +31,7 @@ from .print_triton_schedule import (
     ranges_of,
     static,
 )
-from .print_triton_values import PRODUCT, SUM, Text, index_text, paren
+from .print_triton_values import ATOM, PRODUCT, SUM, Text, index_text, paren
 
 
 class Names:
@@ -59,6 +59,8 @@ class Positions:
         blocks: Name of the constant that holds each tile dimension's block size.
         symbols: How each axis and flattened position is called in the text.
         flat: The symbol of each group's flattened position.
+        whole: Set while lines are made for blocks that reach beyond no end, at aligned places.
+        aligned: Indices that are multiples of `steps` there.
     """
 
     def __init__(self, kernel: Kernel, plan: Schedule, names: Names) -> None:
@@ -71,6 +73,9 @@ class Positions:
         self._name_positions()
         self.index_forms = self._index_forms()
         self.masks: dict[frozenset[Group], str] = {}
+        self.whole = False
+        self.aligned: set[Expr] = set()
+        self.steps = 1
 
     @property
     def inner(self) -> Group | None:
@@ -133,6 +138,8 @@ class Positions:
 
     def is_partial(self, group: Group) -> bool:
         """Whether some block reaches beyond the group's end."""
+        if self.whole and group is self.inner:
+            return False
         size = static(group.size)
         return group in self.vectors and (size is None or size % group.block != 0)
 
@@ -154,7 +161,13 @@ class Positions:
         return self.masks[needed]
 
     def index(self, index: Expr, extra: dict[sympy.Symbol, str]) -> Text:
-        form = self.index_forms[sympy.sympify(index)]
+        text = self.text(self.index_forms[sympy.sympify(index)], extra)
+        if self.whole and index in self.aligned:
+            return f"tl.multiple_of({text[0]}, {self.steps})", ATOM
+        return text
+
+    def text(self, form: Expr, extra: dict[sympy.Symbol, str] | None = None) -> Text:
+        """The text of an expression of axes and flattened positions."""
         for symbol in form.free_symbols:
             if symbol in self.recovered:
                 self.used_recovered[symbol] = None
@@ -163,8 +176,7 @@ class Positions:
             for g in self.plan.groups
             for s in (*(a.symbol for a in g.axes), self.flat.get(g))
         ]
-        names = {**self.symbols, **extra}
-        return index_text(form, names, order)
+        return index_text(form, {**self.symbols, **(extra or {})}, order)
 
     def walks(self, group: Group) -> bool:
         return self.plan.looped and group is self.inner
@@ -198,6 +210,13 @@ class Positions:
             for g in self.plan.groups
             for s in (self.flat.get(g), *(a.symbol for a in g.axes))
             if s is not None and s not in own
+        }
+        # What stands for a value is an int64 itself.
+        others |= {
+            place.symbol: sympy.Integer(0)
+            for v in self.kernel.values
+            if isinstance(v, Load)
+            for place in v.indirect
         }
         size = static(group.size)
         if size is None or size + group.block >= 2**31:
@@ -269,6 +288,8 @@ class Positions:
                     form = index_text(self.recovered[axis.symbol], self.symbols)[0]
                     lines.append(f"{self.symbols[axis.symbol]} = {form}")
         for needed, name in sorted(self.masks.items(), key=self._mask_order):
+            if self.whole and self.inner in needed:
+                continue
             if needed <= set(self.plan.groups) and any(g in groups for g in needed):
                 if any(self.walks(g) for g in needed) and not any(
                     map(self.walks, groups)

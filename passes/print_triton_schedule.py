@@ -57,6 +57,7 @@ from .loops import (
     symbols_of,
     walk,
 )
+from .online import Form, Raised, online_forms, online_levels
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200; other GPUs have from 80 to 160."""
@@ -101,11 +102,14 @@ class Schedule:
         looped: The program walks over the last group block by block (reductions only);
             otherwise that group's block covers all of it, or the grid does.
         num_warps: Warps of 32 threads per program.
+        lanes: Parts of the row that keep a running maximum and sum of their own while the
+            program walks (see `passes.online`); a divisor of the block.
     """
 
     groups: tuple[Group, ...]
     looped: bool
     num_warps: int
+    lanes: int = 0
 
 
 def power_of_two(n: int) -> int:
@@ -280,7 +284,7 @@ def schedule(kernel: Kernel) -> Schedule:
     return _reduction(kernel) if kernel.inner else _pointwise(kernel)
 
 
-def _accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
+def accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
     """Index and element size of each distinct access of memory."""
     found = {
         (v.buffer, v.index): v.dtype.itemsize
@@ -299,9 +303,9 @@ def _warps(elements: int, per_thread: int = ELEMENTS_PER_THREAD, limit: int = 8)
 
 def _pointwise(kernel: Kernel) -> Schedule:
     axes = kernel.outer
-    accesses = _accesses(kernel)
+    found = accesses(kernel)
     unit = {
-        axis: sum(width for index, width in accesses if stride(index, axis) == 1)
+        axis: sum(width for index, width in found if stride(index, axis) == 1)
         for axis in axes
     }
     if len(axes) >= 2:
@@ -311,7 +315,7 @@ def _pointwise(kernel: Kernel) -> Schedule:
             a
             for a in axes
             if a is not column
-            and any(stride(i, a) == 1 and stride(i, column) != 0 for i, _ in accesses)
+            and any(stride(i, a) == 1 and stride(i, column) != 0 for i, _ in found)
         ]
         if across:
             row = max(across, key=lambda a: unit[a])
@@ -371,7 +375,7 @@ def rows_are_columns(kernel: Kernel) -> bool:
     if not kernel.outer:
         return False
     inner = outer = 0
-    for index, width in _accesses(kernel):
+    for index, width in accesses(kernel):
         if stride(index, kernel.inner[-1]) == 0:
             continue
         inner += width * (stride(index, kernel.inner[-1]) == 1)
@@ -398,8 +402,7 @@ def _reduction(kernel: Kernel) -> Schedule:
         )
     streams = _live_rows(kernel)
     if length is None or power_of_two(length) * max(1, streams - 1) > PERSISTENT_LIMIT:
-        block, warps = _walk(kernel, length)
-        return Schedule((outer, replace(inner, block=block)), True, warps)
+        return _walk(kernel, outer, inner)
     block = power_of_two(length)
     rows = 1
     if block < 1024:
@@ -414,19 +417,34 @@ def _reduction(kernel: Kernel) -> Schedule:
     )
 
 
-def _walk(kernel: Kernel, length: int | None) -> tuple[int, int]:
-    """Block and warps of a program that walks over its row."""
-    if length is None:
-        return 2048, 8
-    levels = reduction_levels(kernel)
+def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
+    """A program that walks over its row."""
+    length = static(inner.size)
+    forms = walking_forms(kernel)
+    levels = online_levels(kernel, forms)
     passes = max(levels.values(), default=0) + any(
         isinstance(s, Store) and s.level == "inner" for s in kernel.body
     )
-    if passes == 1:
-        return min(4096, power_of_two(length)), 8
-    # The row is read again: few rows at a time, so that they stay in the L2 cache.
-    streams = len(levels) + _live_rows(kernel)
-    return min(16384 if streams <= 3 else 8192, power_of_two(length)), 32
+    if length is None:
+        block, warps = 2048, 8
+    elif passes == 1:
+        block, warps = min(8192 if forms else 4096, power_of_two(length)), 8
+    else:
+        # The row is read again: few rows at a time, so that they stay in the L2 cache.
+        streams = len(levels) + _live_rows(kernel)
+        block, warps = (
+            min(16384 if streams <= 3 else 8192, power_of_two(length)),
+            32,
+        )
+    # Each thread keeps the lanes of the elements that it loads at once.
+    narrow = min((w for _, w in accesses(kernel)), default=4)
+    lanes = min(block, 32 * warps * 16 // max(narrow, 2)) if forms else 0
+    return Schedule((outer, replace(inner, block=block)), True, warps, lanes)
+
+
+def walking_forms(kernel: Kernel) -> dict[str, Form]:
+    """The sums that a program which walks over its row gets in the sweep of their maximum."""
+    return {n: f for n, f in online_forms(kernel).items() if isinstance(f, Raised)}
 
 
 def _live_rows(kernel: Kernel) -> int:

@@ -51,6 +51,7 @@ from .loops import (
     IndexValue,
     Kernel,
     Load,
+    Place,
     Reduce,
     Ref,
     Store,
@@ -60,15 +61,16 @@ from .loops import (
     symbol,
     walk,
 )
+from .online import Centred, Form, Raised, online_forms, online_levels
 from .print_triton_schedule import (
     MULTIPROCESSORS,
+    PERSISTENT_LIMIT,
     Group,
     flatten_group,
     indices,
     level_of,
     map_indices,
     power_of_two,
-    reduction_levels,
     rows_are_columns,
     static,
 )
@@ -76,6 +78,12 @@ from .print_triton_values import identity
 
 PROGRAMS = 4 * MULTIPROCESSORS
 """As many as hide the latency of memory with the few warps that each has."""
+
+LONGEST_WHOLE = 16384
+"""Elements of a row that one program reduces sooner than a second kernel starts."""
+
+HELD_PART = 8192
+"""Elements of a part that a program holds in registers."""
 
 SHORTEST_PART = 4096
 """Elements of a row (256 of a column) below which a part is not worth a program."""
@@ -89,6 +97,18 @@ def split(kernel: Kernel) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
     return _Splitter(kernel, parts).run()
 
 
+def _usable_forms(kernel: Kernel) -> dict[str, Form]:
+    """The online forms of a kernel whose parts know all that they need."""
+    forms = online_forms(kernel)
+    levels = online_levels(kernel, forms)
+    return {
+        name: form
+        for name, form in forms.items()
+        # A weight that waits for another reduction finds the peak finished.
+        if isinstance(form, Centred) or levels[name] == levels[form.peak.name]
+    }
+
+
 def _parts(kernel: Kernel) -> int:
     """Into how many parts to cut the inner axes; 1 leaves the kernel whole."""
     points = static(Group(kernel.outer, 1).size)
@@ -100,12 +120,20 @@ def _parts(kernel: Kernel) -> int:
         return (
             1  # in place: an earlier kernel must not overwrite what a later one reads
         )
-    if rows_are_columns(kernel):
+    columns = rows_are_columns(kernel)
+    if columns:
         programs, shortest = -(-points // 64), 256
     else:
         programs, shortest = points, SHORTEST_PART
     wanted = PROGRAMS // programs
-    return max(1, min(power_of_two(wanted), length // shortest)) if wanted > 1 else 1
+    if length <= LONGEST_WHOLE and not columns:
+        return 1
+    parts = max(1, min(power_of_two(wanted), length // shortest)) if wanted > 1 else 1
+    centred = any(isinstance(f, Centred) for f in _usable_forms(kernel).values())
+    if centred and not columns and length > PERSISTENT_LIMIT:
+        # A part that is held whole is read once for its mean and the distances from it.
+        return max(parts, -(-length // HELD_PART))
+    return parts
 
 
 class _Splitter:
@@ -143,7 +171,8 @@ class _Splitter:
         self.outer_index = tuple(a.symbol for a in kernel.outer)
         self.temporaries: dict[str, Buffer] = {}
         self.device = next(s.buffer.device for s in kernel.body if isinstance(s, Store))
-        self.levels = reduction_levels(kernel)
+        self.forms = _usable_forms(kernel)
+        self.levels = online_levels(kernel, self.forms)
 
     def run(self) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
         """Returns the kernels in order, and the buffers between them."""
@@ -211,8 +240,20 @@ class _Splitter:
 
     def _first(self, reduces: list[Reduce]) -> Kernel:
         body: list[Reduce | Store] = []
+        here = frozenset(r.name for r in reduces)
         for reduce in reduces:
-            value = self._with_results(reduce.value)
+            match self.forms.get(reduce.name):
+                case Raised() as form:
+                    value = self._with_results(form.part(), here)
+                case Centred() as form:
+                    total = self._total_of(form, reduces)
+                    if total.name not in here:
+                        value = self._with_results(total.value)
+                        body += self._part_of(replace(total, value=value))
+                    part = form.part(total.ref, self._count(reduce.dtype))
+                    value = self._with_results(part, here | {total.name})
+                case None:
+                    value = self._with_results(reduce.value)
             body += self._part_of(replace(reduce, value=value))
         kernel = self._kernel(
             (self.part, *self.kernel.outer), (self.position,), tuple(body)
@@ -222,6 +263,23 @@ class _Splitter:
         if self.parts * self.chunk != self.length:
             kernel = self._guarded(kernel)
         return kernel
+
+    def _total_of(self, form: Centred, reduces: list[Reduce]) -> Reduce:
+        """The sum of what a sum of squares is of; the kernel's own if there is one."""
+        for reduce in reduces:
+            if reduce.kind == "sum" and reduce.value is form.argument:
+                return reduce
+        squares = form.squares
+        return Reduce(f"{squares.name}_sum", "sum", form.argument, squares.dtype)
+
+    def _count(self, dtype: torch.dtype) -> Value:
+        """How many elements a part has."""
+        rest = self.length - (self.parts - 1) * self.chunk
+        if rest == self.chunk:
+            return Const(self.chunk, dtype)
+        last = Const(self.parts - 1, torch.int64)
+        whole = op("lt", IndexValue(self.part.symbol), last)
+        return op("where", whole, Const(self.chunk, dtype), Const(rest, dtype))
 
     def _part_of(self, reduce: Reduce) -> list[Reduce | Store]:
         """The reduction of a part, stored; argmax keeps the value beside the position."""
@@ -275,7 +333,9 @@ class _Splitter:
         for reduce in reduces:
             parts = self._buffer(f"{reduce.name}_parts", reduce.dtype, parts=True)
             if not reduce.kind.startswith("arg"):
-                body.append(replace(reduce, value=Load(parts, self._flat_part())))
+                value = self._merged(reduce, reduces, Load(parts, self._flat_part()))
+                value = self._with_results(value, here)
+                body.append(replace(reduce, value=value))
                 results[reduce.name] = reduce.ref
                 continue
             values = self._buffer(
@@ -285,7 +345,8 @@ class _Splitter:
             body.append(best)
             chosen = symbol(f"{reduce.name}_part")
             index = self._flat_part(chosen)
-            results[reduce.name] = Load(parts, index, None, ((chosen, best.ref),))
+            place = Place(chosen, best.ref)
+            results[reduce.name] = Load(parts, index, None, (place,))
         for name, result in results.items():
             if self._is_needed_later(name, level, last):
                 target = self._buffer(f"{name}_result", result.dtype, parts=False)
@@ -298,6 +359,20 @@ class _Splitter:
                 value = self._with_results(statement.value, here)
                 body.append(replace(statement, value=_replaced(value, results)))
         return self._kernel(self.kernel.outer, (self.part,), tuple(body))
+
+    def _merged(self, reduce: Reduce, reduces: list[Reduce], own: Value) -> Value:
+        """What is folded over the parts, given what a part made of a reduction."""
+        match self.forms.get(reduce.name):
+            case Raised(peak=peak) as form:
+                return form.merged(own, self._part_result(peak))
+            case Centred() as form:
+                total = self._part_result(self._total_of(form, reduces))
+                return form.merged(own, total, self._count(reduce.dtype))
+        return own
+
+    def _part_result(self, reduce: Reduce) -> Value:
+        parts = self._buffer(f"{reduce.name}_parts", reduce.dtype, parts=True)
+        return Load(parts, self._flat_part())
 
     def _is_needed_later(self, name: str, level: int, last: bool) -> bool:
         """Whether a statement of a later kernel uses the result."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import torch
 
-from .loops import Const, Op, Value, cast, rebuild, walk
+from .indirect import arithmetic
+from .loops import Const, IndexValue, Op, Value, cast, rebuild, walk
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -33,6 +34,8 @@ class Casts:
         for v in walk([value]):
             if v not in self.done:
                 new = rebuild(v, tuple(self.done[o] for o in v.operands))
+                if isinstance(new, IndexValue):
+                    new = arithmetic(new)
                 self.done[v] = self._cast(new)
         return self.done[value]
 

@@ -9,6 +9,7 @@ from . import (
     activations,
     creation,
     division,
+    gathers,
     logic,
     normalizations,
     pointwise,
@@ -24,6 +25,7 @@ TABLE = {
     **activations.TABLE,
     **views.TABLE,
     **creation.TABLE,
+    **gathers.TABLE,
     **reductions.TABLE,
     **normalizations.TABLE,
 }

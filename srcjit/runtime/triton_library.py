@@ -73,6 +73,9 @@ def min_with_index(a, i, b, j):
     return tl.where(take_a, a, b), tl.where(take_a, i, j)
 
 
+INFINITE = tl.constexpr(float("inf"))
+
+
 if triton.knobs.runtime.interpret:
 
     def _reduction(reduce: Any) -> Any:
@@ -258,3 +261,50 @@ else:
         """The smallest `index` at which x is smallest (or NaN)."""
         index = tl.broadcast_to(index, x.shape)
         return tl.reduce((x, index), axis, min_with_index, keep_dims=keep_dims)[1]
+
+
+@triton.jit
+def online_max(peak, x):
+    """The running maximum of each lane, after a block of as many rows as it takes.
+
+    Element `n` of the block belongs to lane `n % lanes`; those of one lane are in one thread.
+    """
+    if len(x.shape) == 1:
+        x = reduce_max(tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0])), 0)
+    return tl.maximum(peak, x, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def online_scale(before, after):
+    """What a sum relative to the maximum `before` is multiplied by for the one after."""
+    shift = tl.where(tl.abs(after) == INFINITE, 0.0, after)
+    return tl.exp(before - shift)
+
+
+@triton.jit
+def online_sum(x, peak):
+    """The sum of exp(x - peak) in each lane.
+
+    NOTE: the hardware's exp is off by |x - peak| units in the last place, but then the term
+    is exp(x - peak) of a sum that has a term of 1: half a unit of the sum.
+    """
+    shift = tl.where(tl.abs(peak) == INFINITE, 0.0, peak)
+    if len(x.shape) == 1:
+        rows = tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0]))
+        total = tl.sum(tl.exp(rows - shift[None, :]), 0)
+    else:
+        total = tl.exp(x - shift)
+    return total
+
+
+@triton.jit
+def online_weighted_sum(x, peak, weight):
+    """The sum of exp(x - peak) * weight in each lane."""
+    shift = tl.where(tl.abs(peak) == INFINITE, 0.0, peak)
+    if len(x.shape) == 1:
+        rows = tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0]))
+        weights = tl.reshape(weight, rows.shape)
+        total = tl.sum(libdevice.exp(rows - shift[None, :]) * weights, 0)
+    else:
+        total = libdevice.exp(x - shift) * weight
+    return total

@@ -14,6 +14,7 @@ from srcjit.passes.loops import (
     Kernel,
     Load,
     Op,
+    Place,
     Reduce,
     Store,
     Value,
@@ -393,7 +394,9 @@ def test_indirect_loads() -> None:
     y = torch.empty(13, 24)
     i, j, row = axis("i", 13), axis("j", 24), symbol("row")
     chosen = Load(buffer("rows", rows), i.symbol)
-    value = Load(buffer("table", table), 24 * row + j.symbol, None, ((row, chosen),))
+    value = Load(
+        buffer("table", table), 24 * row + j.symbol, None, (Place(row, chosen),)
+    )
     kernel = pointwise("embedding", value, y, i, j)
     compile_kernel(kernel)(rows, table, y) if kernel.parameters[0].name == "rows" else (
         compile_kernel(kernel)(table, rows, y)

@@ -21,6 +21,7 @@ from srcjit.passes.loops import (
     IndexValue,
     Kernel,
     Load,
+    Place,
     Reduce,
     Store,
     Value,
@@ -348,6 +349,80 @@ def log_softmax(rows: int, columns: int) -> Case:
     return Case(check(kernel), {"x": x}, {"z": z, "y": y})
 
 
+def online(form: str, rows: int, columns: int, *, transposed: bool = False) -> Case:
+    """Sums relative to a maximum of values that are hard on one that is still running."""
+    x = torch.randn(rows, columns) * 3
+    half = columns // 2
+    x[0] = -math.inf
+    x[1, :half] = -math.inf
+    x[2, half] = math.inf
+    x[3, half] = math.nan
+    x[4] = torch.linspace(-90, 90, columns)
+    x[5] = torch.linspace(3e38, -3e38, columns)
+    x[6, 1:] = -math.inf
+    x[7] = -1e-45
+    x[8, ::7] = -math.inf
+    w = torch.randn(rows, columns)
+    i, k = axis("i", rows), axis("k", columns)
+    index = i.symbol + rows * k.symbol if transposed else columns * i.symbol + k.symbol
+    kept = x.t().contiguous() if transposed else x
+    other = w.t().contiguous() if transposed else w
+    loaded = Load(buffer("x", kept), index)
+    peak = Reduce("peak", "max", loaded, torch.float32)
+    shift: Value = peak.ref
+    if form == "guarded":
+        infinite = op("eq", op("abs", shift), Const(math.inf, torch.float32))
+        shift = op("where", infinite, Const(0.0, torch.float32), shift)
+    raised: Value = op("exp", op("sub", loaded, shift))
+    top = x.amax(-1, keepdim=True)
+    eager = torch.exp(
+        x - (torch.where(top.isinf(), 0.0, top) if form == "guarded" else top)
+    )
+    if form == "weighted":
+        raised = op("mul", Load(buffer("w", other), index), raised)
+        eager = eager * w
+    total = Reduce("total", "sum", raised, torch.float32)
+    y, z = eager.sum(-1), top[:, 0].clone()
+    body = (
+        peak,
+        total,
+        Store(buffer("z", z), i.symbol, peak.ref, "outer"),
+        Store(buffer("y", y), i.symbol, total.ref, "outer"),
+    )
+    kernel = Kernel("online", (i,), (k,), body)
+    inputs: dict[str, object] = {"x": kept}
+    if form == "weighted":
+        inputs["w"] = other
+    return Case(check(kernel), inputs, {"z": z, "y": y})
+
+
+def spread(rows: int, columns: int) -> Case:
+    """Means and variances of rows that are far from 0, or that hold what is not finite."""
+    x = torch.randn(rows, columns)
+    x += torch.linspace(-1000, 1000, rows)[:, None]
+    x[0, 3] = math.inf
+    x[1, columns - 1] = math.nan
+    x[2] = 7.0
+    i, k = axis("i", rows), axis("k", columns)
+    index = columns * i.symbol + k.symbol
+    loaded = Load(buffer("x", x), index)
+    total = Reduce("total", "sum", loaded, torch.float32)
+    mean = op("div", total.ref, Const(columns, torch.float32))
+    distance = op("sub", loaded, mean)
+    squares = Reduce("squares", "sum", op("mul", distance, distance), torch.float32)
+    variance = op("div", squares.ref, Const(columns - 1, torch.float32))
+    y, z = x - x.mean(-1, keepdim=True), x.double().var(-1).float()
+    body = (
+        total,
+        squares,
+        Store(buffer("z", z), i.symbol, variance, "outer"),
+        Store(buffer("y", y), index, distance),
+    )
+    made = Case(check(Kernel("spread", (i,), (k,), body)), {"x": x}, {"z": z, "y": y})
+    made.tolerance = 1e-3  # type: ignore[attr-defined]
+    return made
+
+
 def normalize_in_place(rows: int, columns: int) -> Case:
     """x /= x.sum(-1): the output is the input."""
     x = torch.rand(rows, columns) + 0.1
@@ -494,7 +569,9 @@ def embedding() -> Case:
     row = symbol("row")
     chosen = Load(buffer("ids", ids), i.symbol)
     inside = op("ne", chosen, Const(3, torch.int64))
-    value = Load(buffer("table", table), 21 * row + j.symbol, inside, ((row, chosen),))
+    value = Load(
+        buffer("table", table), 21 * row + j.symbol, inside, (Place(row, chosen),)
+    )
     y = torch.where((ids != 3)[:, None], table[ids], torch.tensor(0.0))
     kernel = Kernel(
         "embedding",
@@ -662,6 +739,17 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         cases[f"normalize {rows}x{columns}"] = partial(
             normalize_in_place, rows, columns
         )
+    for form in ("plain", "guarded", "weighted"):
+        shapes_ = ((9, 100_001), (265, 33_001))[: 2 if form == "plain" else 1]
+        for rows, columns in shapes_:
+            cases[f"online {form} {rows}x{columns}"] = partial(
+                online, form, rows, columns
+            )
+        cases[f"online {form} columns"] = partial(
+            online, form, 40, 3000, transposed=True
+        )
+    for rows, columns in ((3, 50_000), (20, 33_000), (4, 9000)):
+        cases[f"spread {rows}x{columns}"] = partial(spread, rows, columns)
     for which in (
         "permuted",
         "channels_last",

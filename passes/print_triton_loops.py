@@ -1,0 +1,368 @@
+"""Kernels that walk over a row that is too long for registers.
+
+The row is walked over once for each reduction that needs the one before it and cannot be
+had with it (`passes.online`), and once more for what is stored of every element:
+
+    total = tl.full((BLOCK,), 0.0, tl.float32)
+    for start in range(0, 50000, BLOCK):
+        k = start + tl.arange(0, BLOCK)
+        live = k < 50000
+        x = tl.load(x_ptr + 50000 * i + k, live, other=0.0)
+        total += x
+    total = tl.sum(total, 0)
+
+Where rows begin at places that are not multiples of 16 bytes, a thread could load only one
+element at a time. Then one loop takes whole blocks from the first multiple on, unmasked, and
+a second one takes what is left at both ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import sympy
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from .loops import (
+    Axis,
+    Buffer,
+    Expr,
+    Kernel,
+    Load,
+    Reduce,
+    ScalarArg,
+    Store,
+    op,
+    walk,
+)
+from .online import Form, Raised, online_levels
+from .print_triton_body import KernelPrinter
+from .print_triton_schedule import (
+    Schedule,
+    accesses,
+    level_of,
+    static,
+    stride,
+    walking_forms,
+)
+from .print_triton_values import (
+    ATOM,
+    PRODUCT,
+    TL,
+    identity,
+    index_text,
+    number_text,
+    paren,
+)
+
+LONG_ENOUGH = 4
+"""Blocks that a row must have to be worth a loop of its own for its ends."""
+
+
+class LoopPrinter(KernelPrinter):
+    """Prints one kernel that walks over its inner axes."""
+
+    def __init__(self, kernel: Kernel, plan: Schedule, name: str) -> None:
+        super().__init__(kernel, plan, name)
+        self.start = ""
+        self.forms: dict[str, Form] = {}
+        self.running: dict[str, tuple[str, str, str]] = {}
+        self.blocks: dict[str, str] = {}
+        self.positions: dict[str, str] = {}
+        self.row_start: Expr = sympy.Integer(0)
+        self.unit = 1
+        self.first = self._unaligned_start()
+
+    def _print_body(self) -> None:
+        self.forms = walking_forms(self.kernel)
+        levels = online_levels(self.kernel, self.forms)
+        passes = self._assign_passes(levels)
+        last = max([0, *(p for _, p in passes)])
+        for number in range(last + 1):
+            for statement, place in passes:
+                if (
+                    isinstance(statement, Store)
+                    and statement.level == "outer"
+                    and place == number
+                ):
+                    self._store(statement)
+            inside = [
+                s
+                for s, place in passes
+                if place == number and not (isinstance(s, Store) and s.level == "outer")
+            ]
+            if inside:
+                self._loop(inside)
+
+    def _assign_passes(
+        self, levels: dict[str, int]
+    ) -> list[tuple[Reduce | Store, int]]:
+        """The number of the pass that each statement belongs to.
+
+        NOTE: a store to a buffer that is also read waits for the last pass that reads it.
+        """
+        passes: list[tuple[Reduce | Store, int]] = []
+        reads: dict[Buffer, int] = {}
+        for statement in self.kernel.body:
+            if isinstance(statement, Reduce):
+                place = levels[statement.name] - 1
+            else:
+                place = level_of(statement.value, levels)
+            for value in walk([statement.value]):
+                if isinstance(value, Load):
+                    reads[value.buffer] = max(place, reads.get(value.buffer, 0))
+            passes.append((statement, place))
+        return [
+            (s, max(place, reads.get(s.buffer, 0)) if isinstance(s, Store) else place)
+            for s, place in passes
+        ]
+
+    def _loop(self, statements: list[Reduce | Store]) -> None:
+        assert self.at.inner is not None
+        outside, self.lines, self.hoisted = self.lines, [], []
+        loops: list[str] = []
+        if self.first:
+            self.at.whole = True
+            body = self._body(statements)[2]
+            loops += self._whole_blocks(body)
+            self.at.whole = False
+            accumulators, results, body = self._body(statements)
+            loops += self._ends(body)
+        else:
+            accumulators, results, body = self._body(statements)
+            size = index_text(sympy.expand(self.at.inner.size), {})[0]
+            loops += self._for("0", size, [], body)
+        hoisted = self.hoisted
+        self.lines, self.hoisted = outside, None
+        self.lines += [*hoisted, *accumulators, *loops]
+        for result in results:
+            result()
+
+    def _body(
+        self, statements: list[Reduce | Store]
+    ) -> tuple[list[str], list[Callable[[], None]], list[str]]:
+        """The lines before the loop, what writes those after it, and those in it."""
+        self.lines = []
+        accumulators: list[str] = []
+        results: list[Callable[[], None]] = []
+        for statement in statements:
+            if isinstance(statement, Store):
+                self._store(statement)
+                continue
+            form = self.forms.get(statement.name)
+            if isinstance(form, Raised):
+                start, result = self._accumulate_online(form)
+            else:
+                start, result = self._accumulate(statement)
+            accumulators += start
+            results.append(result)
+        for value in self.inner_known:
+            self.known.pop(value, None)
+        self.inner_known.clear()
+        return accumulators, results, self.lines
+
+    def _for(
+        self, low: str, high: str, position: list[str], body: list[str]
+    ) -> list[str]:
+        """A loop over blocks; `position` are further lines that move the position."""
+        assert self.at.inner is not None
+        block = self.at.blocks[self.at.inner]
+        name = self.at.symbols[self.at.flat[self.at.inner]]
+        start = self._start_name()
+        wide = ".to(tl.int64)" if self.at.is_wide(self.at.inner) else ""
+        lanes = f"tl.arange(0, {block}){wide}{self.at.lane_suffix(self.at.inner)}"
+        inside = [
+            f"{name} = {start} + {lanes}",
+            *position,
+            *self.at.derived_lines([self.at.inner]),
+            *body,
+        ]
+        return [
+            f"for {start} in range({low}, {high}, {block}):",
+            *(f"    {line}" for line in inside),
+        ]
+
+    # --- rows that begin anywhere -----------------------------------------------------------
+
+    def _unaligned_start(self) -> tuple[str, str] | None:
+        """Names of the first aligned position and of what whole blocks cover, if needed."""
+        inner = self.at.inner
+        if inner is None or len(self.at.vectors) > 1 or len(inner.axes) != 1:
+            return None
+        size = static(inner.size)
+        if size is None or size < LONG_ENOUGH * inner.block:
+            return None
+        bases = self._row_starts(inner.axes[0])
+        if not bases:
+            return None
+        self.row_start, self.unit = max(bases, key=lambda found: bases[found])
+        self.at.steps = self.unit
+        self.at.aligned = {
+            index
+            for index in self.at.index_forms
+            if stride(index, inner.axes[0]) == 1
+            and _divisible(
+                self._start_of(index, inner.axes[0]) - self.row_start, self.unit
+            )
+        }
+        return self.names("first"), self.names("covered")
+
+    def _row_starts(self, axis: Axis) -> dict[tuple[Expr, int], int]:
+        """Starts of rows whose elements lie side by side but not at multiples of 16 bytes.
+
+        With each, the elements of 16 bytes, and how many bytes of accesses begin there.
+        """
+        found: dict[tuple[Expr, int], int] = {}
+        for index, width in accesses(self.kernel):
+            if stride(index, axis) != 1 or width >= 16:
+                continue
+            start, unit = self._start_of(index, axis), 16 // width
+            if start.atoms(FloorDiv, Mod) or _divisible(start, unit):
+                continue
+            found[start, unit] = found.get((start, unit), 0) + width
+        return found
+
+    def _start_of(self, index: Expr, axis: Axis) -> Expr:
+        return sympy.expand(index.xreplace({axis.symbol: sympy.Integer(0)}))
+
+    def _whole_blocks(self, body: list[str]) -> list[str]:
+        assert self.at.inner is not None and self.first is not None
+        first, covered = self.first
+        block = self.at.blocks[self.at.inner]
+        size = static(self.at.inner.size)
+        base = paren(self.at.text(self.row_start), PRODUCT)
+        unit = self.unit
+        wide = any(
+            map(self.at.is_wide, self.at.groups_of_symbols(self.row_start.free_symbols))
+        )
+        narrowed = ".to(tl.int32)" if wide else ""
+        lines = [
+            f"{first} = (({unit} - {base} % {unit}) % {unit}){narrowed}"
+            if narrowed
+            else f"{first} = ({unit} - {base} % {unit}) % {unit}",
+            f"{covered} = ({size} - {first}) // {block} * {block}",
+        ]
+        return lines + self._for(first, f"{first} + {covered}", [], body)
+
+    def _ends(self, body: list[str]) -> list[str]:
+        assert self.at.inner is not None and self.first is not None
+        first, covered = self.first
+        name = self.at.symbols[self.at.flat[self.at.inner]]
+        jump = f"{name} = tl.where({name} < {first}, {name}, {name} + {covered})"
+        size = static(self.at.inner.size)
+        return self._for("0", f"{size} - {covered}", [jump], body)
+
+    def _start_name(self) -> str:
+        """The loop's counter, the same in every loop of the kernel."""
+        self.start = self.start or self.names("start")
+        return self.start
+
+    def _accumulate_online(self, form: Raised) -> tuple[list[str], Callable[[], None]]:
+        """As `_accumulate`, for a sum relative to a maximum that is still running."""
+        statement = form.total
+        name = self._reduce_name(statement)
+        peak, before, _ = self.running[form.peak.name]
+        given = [self.blocks[form.peak.name], peak]
+        combine = "online_sum"
+        if form.weight is not None:
+            weight = self._text(form.weight)[0]
+            given.append(self._spread(weight, form.weight, None, statement))
+            combine = "online_weighted_sum"
+        added = f"{self._from_library(combine)}({', '.join(given)})"
+        scale = f"{self._from_library('online_scale')}({before}, {peak})"
+        self._line(f"{name} = {name} * {scale} + {added}", statement.ref, inner=True)
+        start = f"{name} = tl.full({self._lanes()}, 0.0, {TL[statement.dtype]})"
+
+        def finish() -> None:
+            parts = ScalarArg(f"{before} of the parts", statement.dtype)
+            self.known[parts] = (before, ATOM)
+            merged = op("exp", op("sub", parts, form.shift))
+            text = f"{name} * {self._text(merged)[0]}"
+            line = f"{name} = {self._reduction_text(statement, text, None)}"
+            self._line(line, statement.ref)
+
+        return [start], finish
+
+    def _lanes(self) -> str:
+        """The shape of what keeps running maxima and sums."""
+        return f"({self.plan.lanes},)" if self.plan.lanes else self._shape()
+
+    def _accumulate(self, statement: Reduce) -> tuple[list[str], Callable[[], None]]:
+        """Adds to the loop's body.
+
+        Returns the lines before the loop, and what writes those after it.
+        """
+        value, kind = statement.value, statement.kind
+        text = self._text(value)[0]
+        text = self._spread(text, value, self._reduce_mask(statement), statement)
+        label = self.kernel.labels.get(statement.ref)
+        name = self.variable.get(statement.ref) or self.names(
+            label.name if label and label.name else statement.name
+        )
+        empty = number_text(identity(kind, value.dtype))[0]
+        if any(f.peak is statement for f in self.forms.values()):
+            return self._accumulate_peak(statement, name, text)
+        before = [f"{name} = tl.full({self._shape()}, {empty}, {TL[value.dtype]})"]
+        position = None
+        if kind.startswith("arg"):
+            assert self.at.inner is not None
+            combine = self._from_library(f"{kind[3:]}_with_index")
+            position = self.positions.setdefault(name, "") or self.names(f"{name}_at")
+            self.positions[name] = position
+            wide = "tl.int64" if self.at.is_wide(self.at.inner) else "tl.int32"
+            before.append(f"{position} = tl.full({self._shape()}, 2147483647, {wide})")
+            here = self.at.symbols[self.at.flat[self.at.inner]]
+            step = f"{name}, {position} = {combine}({name}, {position}, {text}, {here})"
+        elif kind in ("sum", "prod", "any", "all"):
+            sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
+            step = f"{name} {sign}= {text}"
+        else:
+            tail = (
+                ", propagate_nan=tl.PropagateNan.ALL"
+                if value.dtype.is_floating_point
+                else ""
+            )
+            step = f"{name} = tl.{kind}imum({name}, {text}{tail})"
+        self._line(step, statement.ref, inner=True)
+        self.known[statement.ref] = (name, ATOM)
+        self.variable[statement.ref] = name
+        result = f"{name} = {self._reduction_text(statement, name, position)}"
+        return before, lambda: self.lines.append(result)
+
+    def _accumulate_peak(
+        self, statement: Reduce, name: str, text: str
+    ) -> tuple[list[str], Callable[[], None]]:
+        """As `_accumulate`, for a maximum that sums of the same loop are relative to."""
+        if statement.name in self.running:
+            _, before, of = self.running[statement.name]
+        else:
+            before, of = self.names(f"{name}_before"), self.names(f"{name}_of")
+        block = text
+        if not text.isidentifier():
+            block = of
+            self._line(f"{block} = {text}", None, inner=True)
+        combine = self._from_library("online_max")
+        line = f"{before}, {name} = {name}, {combine}({name}, {block})"
+        self._line(line, statement.ref, inner=True)
+        self.known[statement.ref] = (name, ATOM)
+        self.variable[statement.ref] = name
+        self.running[statement.name] = (name, before, of)
+        self.blocks[statement.name] = block
+        start = (
+            f'{name} = tl.full({self._lanes()}, float("-inf"), {TL[statement.dtype]})'
+        )
+
+        def finish() -> None:
+            self.lines.append(f"{before} = {name}")
+            made = self._reduction_text(statement, name, None)
+            self.lines.append(f"{name} = {made}")
+
+        return [start], finish
+
+
+def _divisible(expr: Expr, unit: int) -> bool:
+    """Whether an expression is certainly a multiple of a number."""
+    return all(
+        term.as_coeff_Mul()[0] % unit == 0
+        for term in sympy.Add.make_args(sympy.expand(expr))
+    )
