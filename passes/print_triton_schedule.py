@@ -393,12 +393,12 @@ def _reduction(kernel: Kernel) -> Schedule:
         if length is not None and length <= 64:
             block, looped = power_of_two(length), False
         else:
-            block, looped = 32, True
+            block, looped = 64, True
         elements = columns * block
         return Schedule(
             (replace(outer, block=columns), replace(inner, block=block)),
             looped,
-            _warps(elements, 8, 4),
+            _warps(elements, 16, 8) if looped else _warps(elements, 8, 4),
         )
     streams = _live_rows(kernel)
     if length is None or power_of_two(length) * max(1, streams - 1) > PERSISTENT_LIMIT:
@@ -428,13 +428,13 @@ def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
     if length is None:
         block, warps = 2048, 8
     elif passes == 1:
-        block, warps = min(8192 if forms else 4096, power_of_two(length)), 8
+        block, warps = min(8192, power_of_two(length)), 4 if forms else 16
     else:
         # The row is read again: few rows at a time, so that they stay in the L2 cache.
         streams = len(levels) + _live_rows(kernel)
         block, warps = (
             min(16384 if streams <= 3 else 8192, power_of_two(length)),
-            32,
+            16,
         )
     # Each thread keeps the lanes of the elements that it loads at once.
     narrow = min((w for _, w in accesses(kernel)), default=4)

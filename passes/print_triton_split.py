@@ -76,7 +76,7 @@ from .print_triton_schedule import (
 )
 from .print_triton_values import identity
 
-PROGRAMS = 4 * MULTIPROCESSORS
+PROGRAMS = 8 * MULTIPROCESSORS
 """As many as hide the latency of memory with the few warps that each has."""
 
 LONGEST_WHOLE = 16384
