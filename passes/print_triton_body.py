@@ -24,7 +24,7 @@ from .loops import (
     Value,
     walk,
 )
-from .print_triton_expressions import LIBRARY, Expressions
+from .print_triton_expressions import LIBRARY, LONGEST_EXPRESSION, Expressions
 from .print_triton_positions import Names, block_names
 from .print_triton_schedule import Schedule
 from .print_triton_values import (
@@ -143,6 +143,8 @@ class KernelPrinter(Expressions):
                     Const(identity(statement.kind, value.dtype), value.dtype),
                     typed=True,
                 )[0]
+            elif len(text) > LONGEST_EXPRESSION // 3:
+                text = self._named(value, (text, 0))
             return f"tl.where({mask}, {text}, {empty})"
         if not self.at.is_inner(value):
             return f"tl.broadcast_to({text}, {self._shape()})"
@@ -175,13 +177,18 @@ class KernelPrinter(Expressions):
             return f"tl.{kind}({text}, {where})"
         return f"{self._from_library(f'reduce_{kind}')}({text}, {where})"
 
+    def _store_policy(self) -> str:
+        """A further argument of a store: what the cache does with it."""
+        return ""
+
     def _store(self, statement: Store) -> None:
         index = sympy.sympify(statement.index)
         text, _ = self._text(statement.value)
         groups = self.at.groups_of_symbols(index.free_symbols)
         place = self._address(statement.buffer, index, {})
         mask = self.at.mask(groups)
-        call = f"tl.store({place}, {text}" + (f", {mask})" if mask else ")")
+        call = f"tl.store({place}, {text}" + (f", {mask}" if mask else "")
+        call += f"{self._store_policy()})"
         inner = self.at.inner is not None and self.at.inner in groups
         self._line(call, None, inner=inner or statement.level == "inner")
 

@@ -199,13 +199,18 @@ class Expressions:
             conditions.append(paren(text, ATOM) if mask else text[0])
         for place in value.indirect:
             self._check_range(place, conditions)
+        policy = self._load_policy(value)
         if not conditions:
-            return f"tl.load({address})"
+            return f"tl.load({address}{policy})"
         call = f"tl.load({address}, {' & '.join(conditions)}"
         if value.mask is not None or self.kernel.inner:
             zero = "0.0" if value.dtype.is_floating_point else "0"
             call += f", other={zero}"
-        return call + ")"
+        return f"{call}{policy})"
+
+    def _load_policy(self, value: Load) -> str:
+        """A further argument of a load: what the cache does with it."""
+        return ""
 
     def _position_text(self, value: Value) -> str:
         """A part of an index as a factor."""

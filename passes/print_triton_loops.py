@@ -65,6 +65,8 @@ class LoopPrinter(KernelPrinter):
     def __init__(self, kernel: Kernel, plan: Schedule, name: str) -> None:
         super().__init__(kernel, plan, name)
         self.start = ""
+        self.sweep = 0
+        self.sweeps: dict[Load, set[int]] = {}
         self.forms: dict[str, Form] = {}
         self.running: dict[str, tuple[str, str, str]] = {}
         self.blocks: dict[str, str] = {}
@@ -78,7 +80,12 @@ class LoopPrinter(KernelPrinter):
         levels = online_levels(self.kernel, self.forms)
         passes = self._assign_passes(levels)
         last = max([0, *(p for _, p in passes)])
+        for statement, place in passes:
+            for value in walk([statement.value]):
+                if isinstance(value, Load) and self.at.is_inner(value):
+                    self.sweeps.setdefault(value, set()).add(place)
         for number in range(last + 1):
+            self.sweep = number
             for statement, place in passes:
                 if (
                     isinstance(statement, Store)
@@ -93,6 +100,19 @@ class LoopPrinter(KernelPrinter):
             ]
             if inside:
                 self._loop(inside)
+
+    def _load_policy(self, value: Load) -> str:
+        """Keeps in the L2 cache what a later sweep reads again."""
+        sweeps = self.sweeps.get(value, set())
+        if len(sweeps) < 2:
+            return ""
+        last = self.sweep == max(sweeps)
+        return f', eviction_policy="evict_{"first" if last else "last"}"'
+
+    def _store_policy(self) -> str:
+        """Leaves the L2 cache to the rows that are read again."""
+        again = any(len(sweeps) > 1 for sweeps in self.sweeps.values())
+        return ', eviction_policy="evict_first"' if again else ""
 
     def _assign_passes(
         self, levels: dict[str, int]
@@ -300,7 +320,8 @@ class LoopPrinter(KernelPrinter):
             label.name if label and label.name else statement.name
         )
         empty = number_text(identity(kind, value.dtype))[0]
-        if any(f.peak is statement for f in self.forms.values()):
+        peaks = [f.peak for f in self.forms.values() if isinstance(f, Raised)]
+        if statement in peaks:
             return self._accumulate_peak(statement, name, text)
         before = [f"{name} = tl.full({self._shape()}, {empty}, {TL[value.dtype]})"]
         position = None

@@ -400,8 +400,9 @@ def _reduction(kernel: Kernel) -> Schedule:
             looped,
             _warps(elements, 16, 8) if looped else _warps(elements, 8, 4),
         )
-    streams = _live_rows(kernel)
-    if length is None or power_of_two(length) * max(1, streams - 1) > PERSISTENT_LIMIT:
+    if length is None or (
+        power_of_two(length) * max(1, _held_rows(kernel)) > PERSISTENT_LIMIT
+    ):
         return _walk(kernel, outer, inner)
     block = power_of_two(length)
     rows = 1
@@ -409,12 +410,25 @@ def _reduction(kernel: Kernel) -> Schedule:
         # Short rows share a program, but not so that multiprocessors stand idle.
         spare = max(1, bound // (2 * MULTIPROCESSORS))
         rows = max(1, min(1024 // block, power_of_two(spare), bound))
-    per_thread = ELEMENTS_PER_THREAD if block * rows <= 2048 else 16
+    per_thread = _elements_per_thread(kernel, block * rows)
     return Schedule(
         (replace(outer, block=rows), replace(inner, block=block)),
         False,
         _warps(block * rows, per_thread, 32),
     )
+
+
+def _elements_per_thread(kernel: Kernel, elements: int) -> int:
+    """How many elements of rows that are held whole a thread has (measured on an H200).
+
+    Threads wait for each other at every reduction: the fewer, the better, as long as enough
+    bytes are on their way.
+    """
+    narrow = min((width for _, width in accesses(kernel) if width > 1), default=4)
+    if narrow > 2:
+        return ELEMENTS_PER_THREAD if elements <= 4096 else 16
+    waits = max(reduction_levels(kernel).values())
+    return 32 if waits > 1 or elements <= 4096 else 16
 
 
 def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
@@ -431,7 +445,7 @@ def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
         block, warps = min(8192, power_of_two(length)), 4 if forms else 16
     else:
         # The row is read again: few rows at a time, so that they stay in the L2 cache.
-        streams = len(levels) + _live_rows(kernel)
+        streams = len(levels) + len(_inner_loads(kernel))
         block, warps = (
             min(16384 if streams <= 3 else 8192, power_of_two(length)),
             16,
@@ -447,11 +461,23 @@ def walking_forms(kernel: Kernel) -> dict[str, Form]:
     return {n: f for n, f in online_forms(kernel).items() if isinstance(f, Raised)}
 
 
-def _live_rows(kernel: Kernel) -> int:
-    """Rows that a program must hold at once: those that are needed after a reduction."""
+def _inner_loads(kernel: Kernel) -> set[Load]:
     inner = {a.symbol for a in kernel.inner}
-    loads = {v for v in kernel.values if isinstance(v, Load) and symbols_of(v) & inner}
-    return len(loads)
+    return {v for v in kernel.values if isinstance(v, Load) and symbols_of(v) & inner}
+
+
+def _held_rows(kernel: Kernel) -> int:
+    """Rows that a program holds while it waits for a reduction: those needed before and after."""
+    levels = reduction_levels(kernel)
+    phases: dict[Load, set[int]] = {}
+    rows = _inner_loads(kernel)
+    for statement in kernel.body:
+        phase = level_of(statement.value, levels)
+        for value in walk([statement.value]):
+            if value in rows:
+                assert isinstance(value, Load)
+                phases.setdefault(value, set()).add(phase)
+    return sum(len(found) > 1 for found in phases.values())
 
 
 # --- phases of a reduction ------------------------------------------------------------------
