@@ -20,6 +20,7 @@ from srcjit.passes.loops import (
     Kernel,
     Load,
     Op,
+    Place,
     Reduce,
     Ref,
     ScalarArg,
@@ -149,7 +150,11 @@ class Interpreter:
             case Ref(name=name):
                 return self.reduced[name]
             case Load(buffer=buffer, index=index, mask=mask):
-                return self.load(self.given[buffer], index, mask, done)
+                for place in v.indirect:
+                    self.check(place, mask, done)
+                extra = {place.symbol: done[place.value] for place in v.indirect}
+                where = self.index(index, extra)
+                return self.load(self.given[buffer], where, mask, done)
             case Op(name="cast", args=(a,)):
                 return done[a].to(v.dtype)
             case Op(name="where", args=(c, a, b)):
@@ -162,8 +167,21 @@ class Interpreter:
                 return BINARY[name](done[a], done[b])
         raise TypeError(v)
 
-    def load(self, tensor: Any, index: Any, mask: Any, done: Any) -> torch.Tensor:
-        memory, place = flat_memory(tensor), self.index(index)
+    def check(self, place: Place, mask: Any, done: Any) -> None:
+        """What a kernel asserts of an index that is computed at run time."""
+        if place.size is None:
+            return
+        chosen, live = done[place.value], torch.tensor(True)
+        if mask is not None:
+            chosen, live = torch.broadcast_tensors(chosen, done[mask])
+        outside = (chosen < 0) | (chosen >= self.index(place.size))
+        if (outside & live).any():
+            raise IndexError("index out of range")
+
+    def load(
+        self, tensor: Any, place: torch.Tensor, mask: Any, done: Any
+    ) -> torch.Tensor:
+        memory = flat_memory(tensor)
         if mask is None:
             assert place.numel() == 0 or (
                 place.min() >= 0 and place.max() < memory.numel()

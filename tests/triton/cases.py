@@ -570,7 +570,10 @@ def embedding() -> Case:
     chosen = Load(buffer("ids", ids), i.symbol)
     inside = op("ne", chosen, Const(3, torch.int64))
     value = Load(
-        buffer("table", table), 21 * row + j.symbol, inside, (Place(row, chosen),)
+        buffer("table", table),
+        21 * row + j.symbol,
+        inside,
+        (Place(row, chosen, sympy.Integer(10)),),
     )
     y = torch.where((ids != 3)[:, None], table[ids], torch.tensor(0.0))
     kernel = Kernel(

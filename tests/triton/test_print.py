@@ -182,3 +182,12 @@ def test_bytes_do_not_depend_on_hash_seeds() -> None:
         for seed in ("1", "2", "3")
     }
     assert len(texts) == 1 and isinstance(print_kernel(double(8)), TritonText)
+
+
+def test_an_index_of_run_time_is_checked_where_memory_is_touched() -> None:
+    printed = print_kernel(CASES["embedding"]().kernel)
+    (line,) = [t for t in printed.text.splitlines() if "device_assert" in t]
+    assert "(ids >= 0) & (ids < 10)" in line and "ids != 3" in line.rpartition(",")[2]
+    (call,) = printed.launches
+    assert call.constants["debug"] is True
+    assert call.constants["sanitize_overflow"] is False

@@ -1,0 +1,109 @@
+"""Elements chosen by integer tensors, as loops: against eager, in range and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from srcjit.passes.functional import functionalize
+from srcjit.passes.fuse import fuse
+from srcjit.passes.lower import lower
+from srcjit.passes.lowerings import gathers
+from tests.backend.interpret import run_schedule
+from tests.backend.support import segment_of
+from tests.backend.test_lowerings import run
+
+
+@pytest.fixture(autouse=True)
+def checked_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA: kernels check indices themselves."""
+    monkeypatch.setattr(gathers, "CHECKED", {"cpu", "cuda"})
+
+
+def integers(*size: int, below: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
+    return torch.randint(0, below, size, dtype=dtype)
+
+
+X = torch.randn(6, 5, 4)
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "gather": (lambda x, i: x.gather(1, i), (X, integers(6, 3, 4, below=5))),
+    "gather of a part": (lambda x, i: x.gather(0, i), (X, integers(2, 5, 1, below=6))),
+    "index_select": (lambda x, i: x.index_select(-1, i), (X, integers(9, below=4))),
+    "one index": (lambda x, i: x[:, i], (X, integers(3, 2, below=5))),
+    "narrow index": (
+        lambda x, i: x[i] * 2,
+        (X, integers(7, below=6, dtype=torch.int32)),
+    ),
+    "negative index": (lambda x, i: x[i - 6], (X, integers(7, below=6))),
+    "two indices": (
+        lambda x, i, j: x[i, j],
+        (X, integers(3, 1, below=6), integers(2, below=5)),
+    ),
+    "a slice between": (
+        lambda x, i, j: x[i, :, j],
+        (X, integers(3, below=6), integers(3, below=4)),
+    ),
+    "embedding": (
+        lambda w, i: F.embedding(i, w) + 1,
+        (torch.randn(11, 8), integers(4, 3, below=11)),
+    ),
+    "of a sum, transposed": (
+        lambda x, y, i: (x + y.t()).t().gather(0, i),
+        (torch.randn(5, 7), torch.randn(7, 5), integers(3, 5, below=7)),
+    ),
+    "of pieces": (
+        lambda x, y, i: torch.cat([x, y], 1).gather(1, i),
+        (torch.randn(5, 3), torch.randn(5, 2), integers(5, 4, below=5)),
+    ),
+    "of a softmax": (
+        lambda x, i: torch.softmax(x, 1).gather(1, i),
+        (torch.randn(5, 9), integers(5, 2, below=9)),
+    ),
+    "cross entropy": (F.cross_entropy, (torch.randn(8, 9), integers(8, below=9))),
+    "cross entropy, some ignored": (
+        F.cross_entropy,
+        (torch.randn(8, 9), torch.tensor([3, -100, 8, 0, -100, 1, 2, 2])),
+    ),
+    "cross entropy by class": (
+        lambda x, t, w: F.cross_entropy(x, t, weight=w, reduction="sum"),
+        (torch.randn(8, 9), integers(8, below=9), torch.rand(9)),
+    ),
+    "chosen twice": (
+        lambda x, i, j: x[i][j],
+        (X, integers(7, below=6), integers(3, below=7)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name: str) -> None:
+    function, arguments = PROGRAMS[name]
+    run(function, *arguments)
+
+
+@pytest.mark.parametrize("wrong", [6, -1, -7])
+def test_out_of_range_is_noticed(wrong: int) -> None:
+    index = torch.zeros(1, 5, 4, dtype=torch.int64)
+    good = index.clone()
+    index[0, 2, 1] = wrong
+
+    def program(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return x.gather(0, i) + 1
+
+    run(program, X, good)
+    functional = functionalize(segment_of(program, X, index))
+    assert functional.forward is not None
+    schedule = fuse(lower(functional.forward))
+    given = dict(zip(functional.forward.placeholders, (X, index), strict=True))
+    with pytest.raises(IndexError):
+        run_schedule(schedule, given)
+
+
+def test_eager_raises_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gathers, "CHECKED", {"cuda"})
+    function, arguments = PROGRAMS["gather"]
+    run(function, *arguments, loops=False)
