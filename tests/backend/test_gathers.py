@@ -69,7 +69,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (torch.randn(8, 9), torch.tensor([3, -100, 8, 0, -100, 1, 2, 2])),
     ),
     "cross entropy by class": (
-        lambda x, t, w: F.cross_entropy(x, t, weight=w, reduction="sum"),
+        lambda x, t, w: F.cross_entropy(x, t, weight=w),
         (torch.randn(8, 9), integers(8, below=9), torch.rand(9)),
     ),
     "chosen twice": (

@@ -59,22 +59,16 @@ def effects_between(x, i, log):
 
 
 def line_of_a_long_statement(x, i, log):
-    y = torch.sin(
-        x.cos()
-        + x.exp()
-    ).gather(
+    y = torch.sin(x.cos() + x.exp()).gather(
         0,
         i,
     )
-    return y + x.index_select(
-        0, y.long()
-    )
+    return y + x.index_select(0, y.long())
 
 
 def callee(x, i, log):
     log.append("in")
-    y = (x * 2)[
-        i]
+    y = (x * 2)[i]
     log.append("out")
     return y
 
