@@ -81,7 +81,8 @@ def is_made_anew(source: FunctionSource) -> bool:
 def _fits(code: CodeType, source: FunctionSource) -> bool:
     """Whether a function that a residual program has made is the one that was written."""
     names = set(code.co_varnames) | set(code.co_cellvars)
-    return names == local_names(source.tree) and set(code.co_freevars) <= set(
+    # From Python 3.12 on, a comprehension's variables are among the function's.
+    return local_names(source.tree) <= names and set(code.co_freevars) <= set(
         source.freevars
     )
 
