@@ -18,6 +18,7 @@ import torch
 from srcjit.origin import Origin
 
 from .evaluate.breaks import Break
+from .evaluate.lazy import LazyItems
 from .evaluate.values import (
     BuiltinMethod,
     ContextValue,
@@ -192,6 +193,9 @@ class Reifier:
                         skip = self.constant_name(_skip, "skip")
                         text = f"{skip}({text}, {value.position})"
                 else:
+                    if isinstance(value.items, LazyItems):
+                        if not (value.private or value.generator):
+                            value.items.hand_over()
                     display = f"[{self._items(value.items[value.position :])}]"
                     text = (
                         f"(v for v in {display})"

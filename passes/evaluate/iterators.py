@@ -64,7 +64,14 @@ def is_none(value: Value) -> bool:
 @evaluates(builtins.iter)
 def _iter(ev: Evaluator, value: Value, sentinel: Value | None = None, /) -> Value:
     if sentinel is None:
-        return iterator(ev, value)
+        made = iterator(ev, value)
+        value = ev.look(value)
+        if isinstance(value, (ListValue, IteratorValue, InstanceValue)):
+            return made
+        if isinstance(value, Known) and not isinstance(value.obj, (range, str, bytes)):
+            return made
+        # Of a class of its own, which is seen if Python gets it.
+        return lazy_iterator(ev, lambda: next_item(ev, made), [made])
 
     def pull() -> Value | None:
         item = call(ev, value)
@@ -141,7 +148,8 @@ def _reversed(ev: Evaluator, sequence: Value, /) -> Value:
         raise Break("SJ020", "`reversed` of an instance")
     if isinstance(sequence, IteratorValue):
         raise Break("SJ030", "raises TypeError: an iterator is not reversible")
-    return IteratorValue(iterate(ev, sequence)[::-1])
+    backwards = IteratorValue(iterate(ev, sequence)[::-1])
+    return lazy_iterator(ev, lambda: next_item(ev, backwards))
 
 
 @evaluates(builtins.map)

@@ -62,6 +62,14 @@ class LazyItems(list[Value]):
             # What they compute with may have changed when their time comes.
             raise LeaveGenerator(self.site)
 
+    def hand_over(self) -> None:
+        """Python is to have the iterator: it makes the very one that the program asks for.
+
+        Raises:
+            LeaveGenerator: Always; evaluation starts again.
+        """
+        raise LeaveGenerator(self.site)
+
     def _shared(self) -> bool:
         """Whether a variable holds an iterator that this one advances."""
         for source in self.sources:

@@ -219,7 +219,7 @@ def _continuation(
                 unbound.add(name)
                 continue
         params.append(name)
-        if name in iterators and not _is_visible(ev, value):
+        if name in iterators and not is_visible(ev, value):
             args.append(_iterations(ev, value))
         else:
             args.append(ev.residual.reify(ev.look(value)))
@@ -311,7 +311,7 @@ def _iterations(ev: Evaluator, value: Value) -> str:
     if isinstance(value, IteratorValue) and not value.generator:
         left = value.items
         if isinstance(left, ListValue):
-            if _is_visible(ev, left):
+            if is_visible(ev, left):
                 return ev.residual.reify(value)
             left = ev.list_items(left)
         if len(left) - value.position > _UNROLLED_RESUMES:
@@ -323,7 +323,7 @@ def _iterations(ev: Evaluator, value: Value) -> str:
     return ev.residual.reify(value)
 
 
-def _is_visible(ev: Evaluator, value: Value) -> bool:
+def is_visible(ev: Evaluator, value: Value) -> bool:
     """Whether the program can still see a list that a loop goes over, or its iterator."""
     if getattr(value, "source", None) is not None:
         return True

@@ -322,6 +322,8 @@ def handle_loop_head(ev: Evaluator, frame: Frame, block: Block, stop: Break) -> 
         assert isinstance(node, cst.For) and block.iterator is not None
         record(ev, located)
         name = ev.namer.fresh("remaining")
+        if not resuming.is_visible(ev, block.iterator):
+            ev.journal.set_attr(block.iterator, "private", True)
         frame.locals.add(name)
         ev.journal.set_item(frame.env, name, block.iterator)
         loop = node.with_changes(iter=cst.Name(name), leading_lines=())

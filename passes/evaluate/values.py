@@ -228,12 +228,14 @@ class IteratorValue(Value):
     """An iterator over values that are at hand.
 
     Either over fixed `items` or live over a `ListValue` (mutation while iterating is seen).
+    One that is `private` belongs to a loop, and the program cannot ask what it is.
     """
 
     items: list[Value] | ListValue
     position: int = 0
     generator: bool = False
     name: str | None = None
+    private: bool = False
 
 
 @dataclass(eq=False)

@@ -116,6 +116,15 @@ def shrink(case: Case, path: Path, seconds: float) -> Case:
     return case
 
 
+def smallest(case: Case, path: Path, seconds: float) -> tuple[Case, str]:
+    """Judges a program; returns it, made smaller if it fails, and what is wrong."""
+    message = judge(case, path)
+    if message and kind_of(message) != "TooSlow":
+        case = shrink(case, path, seconds)
+        message = judge(case, path) or message
+    return case, message
+
+
 RUNNER = """
 
 if __name__ == "__main__":
@@ -177,5 +186,6 @@ __all__ = [
     "replay",
     "saved_text",
     "shrink",
+    "smallest",
     "statements",
 ]

@@ -48,6 +48,15 @@ FOUND = {
         st.count += st.prop
         """,
     ),
+    "an iterator that Python gets is of the class it was made of": (
+        "plain known",
+        """
+        given = map(twice, nums), zip(nums, mode), enumerate(nums), reversed(nums)
+        made = [iter((1, 2)), iter(range(2)), iter({1}), iter(scores), iter(mode), *given]
+        keep(made[0])
+        return made, next(made[5], 0), next(made[1])
+        """,
+    ),
 }
 
 
