@@ -45,13 +45,23 @@ if TYPE_CHECKING:
     from .evaluate.evaluator import Evaluator
 
 
+class _Cycle(Exception):
+    """A container is reached again while it is built; `at` has to be made empty first."""
+
+    def __init__(self, at: Value) -> None:
+        self.at = at
+
+
 class Reifier:
     """Expressions for values; the residual program's builder adds the lines that build them."""
 
     ev: Evaluator
     constants: dict[str, Any]
     _inline: set[int]
+    _shared: set[int]
     _constant_names: dict[int, str]
+    lines: list[tuple[str, Origin | None, str]]
+    _building: list[Value]
 
     def emit(self, text: str, origin: Origin | None = None, note: str = "") -> None:
         """Adds a line to the residual program."""
@@ -103,7 +113,63 @@ class Reifier:
         source = getattr(value, "source", None)
         if source is not None:
             return str(source.residual)
+        if isinstance(value, (ListValue, DictValue, TupleValue)):
+            return self._container(value)
         return self._build(value)
+
+    def _container(self, value: ListValue | DictValue | TupleValue) -> str:
+        """Builds a container, which may contain itself.
+
+        A display cannot: a list or dict on the way round is made empty and filled later.
+        """
+        around = [v for v in self._building if v is value]
+        if around:
+            inner = self._building[self._building.index(value) :]
+            mutable = [v for v in inner if not isinstance(v, TupleValue)]
+            if any(v.name is None for v in mutable):
+                raise _Cycle(next(v for v in mutable if v.name is None))
+            return self._held_tuple(value)
+        mark, count = self.ev.journal.mark(), len(self.lines)
+        self._building.append(value)
+        try:
+            text = self._build(value)
+            return value.name or text
+        except _Cycle as cycle:
+            if cycle.at is not value:
+                raise
+            self.ev.journal.rollback(mark)
+            del self.lines[count:]
+            return self._fill(value)
+        finally:
+            self._building.pop()
+
+    def _held_tuple(self, value: Value) -> str:
+        name = self.fresh("items")
+        self.emit(f"{name} = {self._build(value)}")
+        self.ev.journal.set_attr(value, "name", name)
+        return name
+
+    def _fill(self, value: Value) -> str:
+        """Builds a list or dict that contains itself."""
+        if isinstance(value, ListValue):
+            name = self.fresh("items")
+            self.emit(f"{name} = []")
+            self.ev.journal.set_attr(value, "name", name)
+            for item in self.ev.list_items(value):
+                self.emit(f"{name}.append({self.reify(item)})")
+            return name
+        assert isinstance(value, DictValue)
+        name = self.fresh("table")
+        cls = (
+            "{}"
+            if value.cls is dict
+            else f"{self.constant_name(value.cls, value.cls.__name__)}()"
+        )
+        self.emit(f"{name} = {cls}")
+        self.ev.journal.set_attr(value, "name", name)
+        for key, item in self.ev.dict_items(value).items():
+            self.emit(f"{name}[{self.reify(Known(key))}] = {self.reify(item)}")
+        return name
 
     def atom(self, value: Value) -> str:
         """Like `reify`, but the expression is a name, a path or a literal."""
@@ -135,6 +201,12 @@ class Reifier:
         obj = value.obj
         if value.source is not None:
             return value.source.residual
+        if type(obj) is float and obj != obj:
+            # NOTE: containers find NaN by identity, so there is one object for it.
+            name = self.fresh("nan")
+            self.emit(f"{name} = {literal(obj)}")
+            self.ev.journal.set_attr(value, "name", name)
+            return name
         text = literal(obj)
         if text is not None:
             return text
@@ -227,12 +299,18 @@ class Reifier:
 
     def _tuple(self, value: TupleValue) -> str:
         items = [self.reify(item) for item in value.items]
+        if value.name is not None:
+            return value.name  # built on the way, because it contains itself
         if value.cls is tuple:
-            return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
-        cls = self.constant_name(value.cls, value.cls.__name__)
-        if value.cls is torch.Size or value.cls.__module__ == "torch.return_types":
-            return f"{cls}([{', '.join(items)}])"
-        return f"{cls}({', '.join(items)})"
+            text = f"({', '.join(items)}{',' if len(items) == 1 else ''})"
+        else:
+            text = f"{self.constant_name(value.cls, value.cls.__name__)}"
+            if value.cls is torch.Size or value.cls.__module__ == "torch.return_types":
+                text += f"([{', '.join(items)}])"
+            else:
+                text += f"({', '.join(items)})"
+        constant = all(isinstance(item, Known) for item in value.items)
+        return text if constant else self._mutable(value, text, "items")
 
     def _dict(self, value: DictValue) -> str:
         entries = self.ev.dict_items(value)
@@ -262,6 +340,8 @@ def literal(obj: Any) -> str | None:
     if type(obj) is int:
         return repr(obj)
     if type(obj) is float:
+        if obj != obj and math.copysign(1, obj) < 0:
+            return "float('-nan')"
         return repr(obj) if math.isfinite(obj) else f"float({str(obj)!r})"
     if type(obj) is tuple and is_constant(obj):
         items = [literal(item) for item in obj]

@@ -59,6 +59,8 @@ class ResidualBuilder(Reifier):
         self._constant_names: dict[int, str] = {}
         self._indent = 1
         self._inline: set[int] = set()
+        self._shared: set[int] = set()
+        self._building: list[Value] = []
         self.slots: dict[str, Value] = {}
         self._last_call = ("", "", 0, -1)
         self.maybe_unbound: set[str] = set()
@@ -252,9 +254,9 @@ class ResidualBuilder(Reifier):
         """Emits what is left and `return value`."""
         self.close_segment([value, *self.ev.effect_values])
         self.flush_effects()
-        self._inline = _used_once(self.ev, value)
+        self._inline, self._shared = _uses(self.ev, value)
         text = self.reify(value)
-        self._inline = set()
+        self._inline, self._shared = set(), set()
         if text == "None" and self.lines:
             return
         name, call, start, end = self._last_call
@@ -383,12 +385,12 @@ def parts_of(item: Value) -> Iterator[Value]:
         yield from (v for v in held if isinstance(v, Value))
 
 
-def _used_once(ev: Evaluator, value: Value) -> set[int]:
-    """Ids of the new lists and dicts that stand in exactly one place of a result."""
+def _uses(ev: Evaluator, value: Value) -> tuple[set[int], set[int]]:
+    """Ids of the new containers in exactly one place of a result, and in several places."""
     counts: dict[int, int] = {}
 
     def visit(item: Value) -> None:
-        if isinstance(item, (ListValue, DictValue, SetValue)):
+        if isinstance(item, (ListValue, DictValue, SetValue, TupleValue)):
             counts[id(item)] = counts.get(id(item), 0) + 1
             if counts[id(item)] > 1:
                 return
@@ -404,7 +406,10 @@ def _used_once(ev: Evaluator, value: Value) -> set[int]:
                 counts[id(other)] = counts.get(id(other), 0) + 2
 
     visit(value)
-    return {key for key, count in counts.items() if count == 1}
+    return (
+        {key for key, count in counts.items() if count == 1},
+        {key for key, count in counts.items() if count > 1},
+    )
 
 
 def containers_below(value: Value) -> Iterator[Value]:

@@ -79,8 +79,16 @@ class View:
         if isinstance(value, _OPAQUE):
             return None
         if dataclasses.is_dataclass(value) or hasattr(value, "__dict__"):
-            return self.of(vars(value))
+            return self.of(_attributes(value))
         return None
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes of an object, whether it has a `__dict__` or slots."""
+    slotted = [c.__dict__.get("__slots__", ()) for c in type(value).__mro__]
+    names = [n for s in slotted for n in ([s] if isinstance(s, str) else s)]
+    slots = {name: getattr(value, name) for name in names if hasattr(value, name)}
+    return {**slots, **getattr(value, "__dict__", {})}
 
 
 def layout(tensors: list[torch.Tensor]) -> list[tuple[Any, ...]]:

@@ -94,7 +94,20 @@ def _by_property(
 ) -> bool:
     """Stores through a property or another data descriptor; False if there is none."""
     static = attributes.class_attribute(cls, name)
-    if static is attributes.MISSING or not attributes.is_data_descriptor(static):
+    if cls.__dictoffset__ == 0 and not isinstance(static, MemberDescriptorType):
+        if static is attributes.MISSING or not attributes.is_data_descriptor(static):
+            raise Break(
+                "SJ030", f"raises AttributeError: `{cls.__name__}` has no slot `{name}`"
+            )
+    if static is attributes.MISSING:
+        attributes.stays_absent(ev, cls, name)
+        return False
+    if not attributes.is_data_descriptor(static):
+        owner = next(c for c in cls.__mro__ if name in c.__dict__)
+        if not is_frozen(owner.__module__):
+            holder = ev.guards.bind(owner, owner.__name__)
+            found = f"type({holder}.__dict__[{name!r}])"
+            ev.guards.add(f"not hasattr({found}, '__set__')", "a plain store")
         return False
     if isinstance(static, MemberDescriptorType):
         return False

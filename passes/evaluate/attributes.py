@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 import inspect
 from types import (
     BuiltinFunctionType,
     FunctionType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import function_attributes
+from . import function_attributes, named_tuples
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
@@ -27,7 +29,7 @@ from .modules import MODULE_TABLES, refuse_written
 from .names import library_value
 from .registry import evaluates
 from .sizes import pin
-from .sources import Attribute, Bound, Global, Item
+from .sources import Attribute, Bound, Global, Item, Source
 from .values import (
     BuiltinMethod,
     DictValue,
@@ -94,10 +96,15 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
             return _known(ev, base, name)
         case InstanceValue():
             return instance_attributes.load_instance(ev, base, name)
-        case TupleValue() if name in (fields := getattr(base.cls, "_fields", ())):
-            return ev.look(base.items[fields.index(name)])
+        case TupleValue() if base.cls is not tuple and name != "__class__":
+            found = named_tuples.attribute(ev, base, name)
+            return found if found is not None else BuiltinMethod(base, name)
         case ListValue() | DictValue() | SetValue() | TupleValue() | IteratorValue():
             cls = getattr(base, "cls", list)
+            if name == "__class__":
+                if isinstance(base, IteratorValue):
+                    raise Break("SJ020", "the class of an iterator")
+                return Known(cls, None)
             if not isinstance(base, IteratorValue) and not hasattr(cls, name):
                 raise Break(
                     "SJ030", f"raises AttributeError: `{cls.__name__}` has no `{name}`"
@@ -138,6 +145,9 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
             if hasattr(torch.Tensor, name) or name in _TENSOR_FACTS:
                 return True
             if base.source is not None:
+                if _user_attribute(ev, base, name):
+                    ev.guards.add(f"hasattr({base.source.guard}, {name!r})")
+                    return True
                 ev.guards.add(f"not hasattr({base.source.guard}, {name!r})")
             return False
         case Known():
@@ -179,6 +189,13 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
 # ── tensors ─────────────────────────────────────────────────────────────────────────
 
 
+def _user_attribute(ev: Evaluator, base: TensorValue, name: str) -> bool:
+    """Whether a tensor from outside has an attribute that the user gave it."""
+    tensors = (obj for obj in ev.keep_alive if isinstance(obj, torch.Tensor))
+    seen = (obj for obj in tensors if ev.memo.get(id(obj), (None,))[0] is base)
+    return any(hasattr(obj, name) for obj in seen)
+
+
 def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
     if name == "__class__":
         return Known(base.cls, None)
@@ -192,6 +209,8 @@ def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
     if callable(member):
         return BuiltinMethod(base, name)
     if member is MISSING:
+        if _user_attribute(ev, base, name):
+            raise Break("SJ020", f"`{name}` is an attribute that the user gave a tensor")
         raise Break(
             "SJ030", f"raises AttributeError: a tensor has no attribute `{name}`"
         )
@@ -268,6 +287,7 @@ def _constant(ev: Evaluator, base: Known, name: str) -> Value:
 
 def _class(ev: Evaluator, base: Known, name: str) -> Value:
     cls = base.obj
+    _refuse_metaclass(cls, name)
     static = inspect.getattr_static(cls, name, MISSING)
     if static is MISSING:
         if name in ("__name__", "__module__", "__qualname__"):
@@ -279,10 +299,45 @@ def _class(ev: Evaluator, base: Known, name: str) -> Value:
         return _function_of(ev, base, static.__func__, name)
     if isinstance(static, FunctionType):
         return _function_of(ev, base, static, name)
+    if hasattr(type(static), "__get__") and not isinstance(static, _ITSELF_BY_CLASS):
+        if not is_frozen(cls.__module__):
+            raise Break(
+                "SJ020", f"attribute `{name}` of `{cls.__name__}` runs a descriptor"
+            )
     value = getattr(cls, name)
     if base.source is None or is_frozen(cls.__module__):
         return Known(value, None)
     return ev.wrap(value, Attribute(base.source, name))
+
+
+_ITSELF_BY_CLASS = (
+    property,
+    functools.cached_property,
+    MemberDescriptorType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    BuiltinFunctionType,
+)
+"""Descriptors that a class shows as they are."""
+
+
+def _refuse_metaclass(cls: type, name: str) -> None:
+    """Breaks where a user's metaclass has a say in `cls.name`."""
+    meta = type(cls)
+    if is_frozen(meta.__module__):
+        if name == "__dict__":
+            raise Break("SJ020", "`__dict__` of a class is a new object each time")
+        return
+    own = class_attribute(meta, name)
+    for owner in meta.__mro__:
+        hooked = "__getattribute__" in vars(owner) or "__getattr__" in vars(owner)
+        if not is_frozen(owner.__module__) and hooked:
+            raise Break("SJ020", f"`{owner.__name__}` looks attributes up itself")
+        if name in vars(owner) and own is vars(owner)[name]:
+            if not is_frozen(owner.__module__) and hasattr(type(own), "__get__"):
+                raise Break("SJ020", f"`{name}` belongs to a metaclass")
+            break
 
 
 def _function_of(ev: Evaluator, cls: Known, function: Any, name: str) -> Value:
@@ -372,6 +427,7 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
     ev.guards.type_of(source, obj)
     if has_own_lookup(cls):
         raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
+    stays_absent(ev, cls, "__getattribute__")
     static = class_attribute(cls, name)
     if static is not MISSING and is_data_descriptor(static):
         return _descriptor(ev, base, static, name)
@@ -382,19 +438,35 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
         return ev.wrap(own[name], Attribute(source, name))
     if static is not MISSING:
         if name not in ("__class__", "__dict__") and not name.startswith("__"):
-            ev.guards.add(
-                f"{name!r} not in {source.guard}.__dict__"
-                if own is not _NO_DICT
-                else "True"
-            )
+            _stays_visible(ev, source, own, name)
         return _class_member(ev, base, cls, static, name)
     if has_hooked_lookup(cls):
-        if own is not _NO_DICT:
-            ev.guards.add(f"{name!r} not in {source.guard}.__dict__")
+        _stays_visible(ev, source, own, name)
+        stays_absent(ev, cls, name)
         return _getattr_hook(ev, base, cls, name)
     if isinstance(obj, torch.nn.Module):
+        _stays_visible(ev, source, own, name)
+        for hidden in (name, "__getattr__"):
+            stays_absent(ev, cls, hidden)
         return _module_entry(ev, base, name)
     raise no_attribute(cls, name)
+
+
+def stays_absent(ev: Evaluator, cls: type, name: str) -> None:
+    """Guards that no user's class among the bases of `cls` gets an attribute `name`."""
+    for owner in cls.__mro__:
+        if not is_frozen(owner.__module__):
+            ev.guards.add_absent(
+                f"{ev.guards.bind(owner, owner.__name__)}.__dict__", name
+            )
+
+
+def _stays_visible(
+    ev: Evaluator, source: Source, own: dict[str, Any], name: str
+) -> None:
+    """Guards that no attribute of the object itself hides what was found elsewhere."""
+    if own is not _NO_DICT:
+        ev.guards.add_absent(f"{source.guard}.__dict__", name)
 
 
 def no_attribute(cls: type, name: str) -> Break:
@@ -455,7 +527,11 @@ def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
         getter = user_function(ev, type(base.obj), static.fget, name)
         return call(ev, getter, [base], {})
     if isinstance(static, MemberDescriptorType):
-        return ev.wrap(static.__get__(base.obj), Attribute(base.source, name))
+        try:
+            member = static.__get__(base.obj)
+        except AttributeError as error:
+            raise Break("SJ030", f"raises AttributeError: {error}") from error
+        return ev.wrap(member, Attribute(base.source, name))
     if name == "__class__":
         return _class_member(ev, base, type(base.obj), static, name)
     if name == "__dict__":

@@ -16,7 +16,7 @@ from .frozen import is_frozen, is_member
 from .instances import make_instance
 from .registry import evaluates
 from .sources import TypeOf
-from .truth import size_of
+from .truth import checked_size, size_of
 from .values import (
     BuiltinMethod,
     FunctionValue,
@@ -125,6 +125,7 @@ def _isinstance(ev: Evaluator, value: Value, classes: Value, /) -> Value:
     cls = class_of(ev, value)
     wanted = _classes(ev, classes)
     looked = ev.look(value)
+    _refuse_hooks(wanted, "__instancecheck__")
     if isinstance(looked, TensorValue) and _asks_for_legacy_class(wanted):
         raise Break(
             "SJ020", "`isinstance` of a tensor class such as `torch.FloatTensor`"
@@ -137,6 +138,23 @@ def _isinstance(ev: Evaluator, value: Value, classes: Value, /) -> Value:
         return constant(issubclass(cls, wanted))
     except TypeError as error:
         raise Break("SJ030", f"raises TypeError: {error}") from error
+
+
+def _refuse_hooks(wanted: Any, hook: str) -> None:
+    """Breaks where a class check runs the user's code."""
+    if isinstance(wanted, tuple):
+        for one in wanted:
+            _refuse_hooks(one, hook)
+        return
+    if not isinstance(wanted, type) or is_frozen(wanted.__module__):
+        return
+    owners = {hook: type(wanted).__mro__, "__subclasshook__": wanted.__mro__}
+    for name, bases in owners.items():
+        owner = next((c for c in bases if name in vars(c)), object)
+        if not is_frozen(owner.__module__):
+            raise Break("SJ020", f"`{owner.__name__}.{name}` decides what is an instance")
+    if getattr(wanted, "_is_protocol", False):
+        raise Break("SJ020", f"the protocol `{wanted.__name__}` looks at attributes")
 
 
 def _asks_for_legacy_class(wanted: Any) -> bool:
@@ -213,7 +231,7 @@ def _len(ev: Evaluator, obj: Value, /) -> Value:
 
         result = call_special(ev, value, "__len__")
         if result is not None:
-            return result
+            return constant(checked_size(ev, result))
     if isinstance(value, TensorValue) and value.fake.dim():
         return ev.sizes.value(value.fake.size(0))
     return constant(size_of(ev, value))
@@ -237,8 +255,10 @@ def _callable(ev: Evaluator, obj: Value, /) -> Value:
 
 @evaluates(builtins.issubclass)
 def _issubclass(ev: Evaluator, cls: Value, classes: Value, /) -> Value:
+    wanted = _classes(ev, classes)
+    _refuse_hooks(wanted, "__subclasscheck__")
     try:
-        return constant(issubclass(_classes(ev, cls), _classes(ev, classes)))
+        return constant(issubclass(_classes(ev, cls), wanted))
     except TypeError as error:
         raise Break("SJ030", f"raises TypeError: {error}") from error
 

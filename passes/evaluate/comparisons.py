@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+import numpy as np
 import torch
 
 from . import sizes, user_operators
@@ -17,12 +18,14 @@ from .lazy import iterate as iterate_over
 from .special_methods import call_special, special
 from .truth import truth
 from .values import (
+    BuiltinMethod,
     DictValue,
     FunctionValue,
     InstanceValue,
     IteratorValue,
     Known,
     ListValue,
+    MethodValue,
     Scalar,
     SetValue,
     TensorValue,
@@ -89,6 +92,8 @@ def compare_values(
         raise Break("SJ020", "a comparison of a run-time number", harmless=True)
     if user_operators.is_user_object(left) or user_operators.is_user_object(right):
         return user_operators.compare(ev, name, left, right)
+    if _is_numpy(left) or _is_numpy(right):
+        return fold(ev, function, left, right)
     if name in ("eq", "ne"):
         same = equal(ev, left, right)
         return constant(same if name == "eq" else not same)
@@ -101,6 +106,11 @@ def compare_values(
     if isinstance(left, sequences) and type(left) is type(right):
         return _order(ev, name, function, symbol, left, right)
     return fold(ev, function, left, right)
+
+
+def _is_numpy(value: Value) -> bool:
+    """Whether comparisons give `np.bool_`."""
+    return isinstance(value, Known) and isinstance(value.obj, np.generic)
 
 
 def _order(
@@ -179,7 +189,19 @@ def equal(ev: Evaluator, left: Value, right: Value) -> bool:
             and not isinstance(other, Known)
         ):
             return False
+    methods = (MethodValue, BuiltinMethod)
+    if isinstance(left, methods) or isinstance(right, methods):
+        return _same_method(ev, left, right)
     return left is right
+
+
+def _same_method(ev: Evaluator, left: Value, right: Value) -> bool:
+    """Bound methods are equal if they are one function of one object."""
+    if isinstance(left, MethodValue) and isinstance(right, MethodValue):
+        return identical(ev, left.receiver, right.receiver) and equal(
+            ev, left.function, right.function
+        )
+    raise Break("SJ020", "`==` of methods", harmless=True)
 
 
 def _as_tuple(value: Value) -> Value:
@@ -213,6 +235,9 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
         if left.source is not None and right.source is not None:
             raise Break("SJ020", "`is` of two tuples", harmless=True)
+    sizes_of = [_tuple_size(v) for v in (left, right)]
+    if None not in sizes_of and not all(sizes_of):
+        return sizes_of == [0, 0]  # there is one empty tuple
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Known) and (one.obj is None or isinstance(one.obj, bool)):
             if isinstance(other, Known):
@@ -236,6 +261,14 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(left, FunctionValue) or isinstance(right, FunctionValue):
         return False
     return False
+
+
+def _tuple_size(value: Value) -> int | None:
+    if isinstance(value, TupleValue):
+        return len(value.items) if value.cls is tuple else None
+    if isinstance(value, Known) and type(value.obj) is tuple:
+        return len(value.obj)
+    return None
 
 
 def _identical_constant(ev: Evaluator, one: Known, other: Known) -> bool:

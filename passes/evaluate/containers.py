@@ -226,9 +226,18 @@ def _sort(
     key: Value | None = None,
     reverse: Value | None = None,
 ) -> Value:
-    replace_items(
-        ev, target, sorted_items(ev, list(ev.list_items(target)), key, reverse)
-    )
+    items = list(ev.list_items(target))
+    assert target.items is not None
+    if key is None:
+        ordered = sorted_items(ev, items, key, reverse)
+    else:
+        # NOTE: the list is empty as long as Python sorts, and must not be changed.
+        ev.journal.replace_list(target.items, [])
+        ordered = sorted_items(ev, items, key, reverse)
+        if target.items:
+            raise Break("SJ030", "raises ValueError: list modified during sort")
+        ev.journal.replace_list(target.items, items)
+    replace_items(ev, target, ordered)
     return constant(None)
 
 

@@ -31,7 +31,7 @@ class GuardRecorder:
         self._bound: dict[int, str] = {}
         self._namer = namer
         self._distinct: dict[frozenset[str], tuple[str, ...]] = {}
-        self._builtins: dict[str, dict[str, None]] = {}
+        self._absent: dict[str, dict[str, None]] = {}
         self._reached: dict[type, dict[str, int]] = {}
         self._mutated: dict[type, dict[str, None]] = {}
 
@@ -93,9 +93,12 @@ class GuardRecorder:
                 ids = ", ".join(f"id({path})" for path in first.values())
                 self.add(f"len({{{ids}}}) == {len(first)}", "changed here")
 
-    def add_builtin(self, table: str, name: str) -> None:
-        """Requires that the globals `table` do not hide the builtin `name`."""
-        names = self._builtins.setdefault(table, {})
+    def add_absent(self, table: str, name: str) -> None:
+        """Requires that the dict `table` gets no entry `name`: it would hide another.
+
+        `table` are globals (which hide builtins), or the `__dict__` of a class or object.
+        """
+        names = self._absent.setdefault(table, {})
         if name not in names:
             self._journal.set_item(names, name, None)
 
@@ -189,10 +192,10 @@ class GuardRecorder:
 
     def finish(self) -> GuardSet:
         """Returns all guards."""
-        for table, names in self._builtins.items():
+        for table, names in self._absent.items():
             if names:
                 spelled = ", ".join(repr(name) for name in names) + ","
-                self.add(f"{table}.keys().isdisjoint(({spelled}))", "builtins")
+                self.add(f"{table}.keys().isdisjoint(({spelled}))", "nothing is hidden")
         self._fix_aliases()
         distinct = tuple(
             paths

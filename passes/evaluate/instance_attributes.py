@@ -14,6 +14,7 @@ from .attributes import (
     has_own_lookup,
     load,
     no_attribute,
+    stays_absent,
     user_function,
 )
 from .breaks import Break
@@ -116,6 +117,7 @@ def load_instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     cls = base.cls
     if has_own_lookup(cls):
         raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
+    stays_absent(ev, cls, "__getattribute__")
     if name == "__dict__":
         raise Break("SJ020", "`__dict__` of an instance")
     static = class_attribute(cls, name)
@@ -123,6 +125,8 @@ def load_instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     if isinstance(static, property) and isinstance(static.fget, FunctionType):
         return call(ev, user_function(ev, cls, static.fget, name), [base], {})
     if name in base.attributes:
+        if static is MISSING:
+            stays_absent(ev, cls, name)
         return ev.look(base.attributes[name])
     if name == "__class__":
         return owner_value

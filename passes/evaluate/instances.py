@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from . import enums
+from . import enums, named_tuples
 from .binding import Signature, bind
 from .breaks import Break
 from .frozen import is_frozen
@@ -86,6 +86,8 @@ def _has_setattr(cls: type) -> bool:
 def _named_tuple(
     ev: Evaluator, cls: Any, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
+    if not named_tuples.is_plain(ev, cls, made=True):
+        raise Break("SJ010", f"an instance of `{cls.__name__}` is made")
     signature = Signature(cls.__name__, positional=list(cls._fields))
     signature.defaults = {k: Known(v, None) for k, v in cls._field_defaults.items()}
     bound = bind(signature, args, kwargs)
@@ -101,27 +103,60 @@ def _generated_init(cls: Any) -> bool:
 def _dataclass(
     ev: Evaluator, instance: InstanceValue, args: list[Value], kwargs: dict[str, Value]
 ) -> None:
-    from . import attributes
+    from . import attribute_stores, attributes
     from .calls import call
 
     cls: Any = instance.cls
-    fields = [f for f in dataclasses.fields(cls) if f.init]
+    fields = [f for f in cls.__dataclass_fields__.values() if f._field_type in _STORED]
+    taken = [f for f in fields if f.init]
     signature = Signature(
         cls.__name__,
-        positional=[f.name for f in fields if not f.kw_only],
-        keyword_only=[f.name for f in fields if f.kw_only],
+        positional=[f.name for f in taken if not f.kw_only],
+        keyword_only=[f.name for f in taken if f.kw_only],
     )
-    factories: dict[str, Value] = {}
-    for field in fields:
-        if field.default is not dataclasses.MISSING:
-            signature.defaults[field.name] = Known(field.default, None)
-        elif field.default_factory is not dataclasses.MISSING:
-            factories[field.name] = Known(field.default_factory, None)
-            signature.defaults[field.name] = factories[field.name]
+    init = attributes.user_function(ev, cls, cls.__init__, "__init__")
+    _add_defaults(ev, signature, init)
     bound = bind(signature, args, kwargs)
-    for name, value in bound.items():
-        if name in factories and value is factories[name]:
-            value = call(ev, value, [], {})
-        ev.journal.set_item(instance.attributes, name, value)
+    frozen = attribute_stores.is_frozen_dataclass(cls)
+    for field in fields:
+        value = bound.get(field.name)
+        if field.default_factory is not dataclasses.MISSING:
+            if value is None or _is_factory_mark(value):
+                value = call(ev, Known(field.default_factory, None), [], {})
+        if value is None or field._field_type is _INIT_ONLY:
+            continue
+        if frozen:
+            ev.journal.set_item(instance.attributes, field.name, value)
+        else:
+            attribute_stores.store(ev, instance, field.name, value)
     if hasattr(cls, "__post_init__"):
-        call(ev, attributes.load(ev, instance, "__post_init__"), [], {})
+        given = [bound[f.name] for f in fields if f._field_type is _INIT_ONLY]
+        call(ev, attributes.load(ev, instance, "__post_init__"), given, {})
+    else:
+        attributes.stays_absent(ev, cls, "__post_init__")
+
+
+_INIT_ONLY: Any = dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
+_STORED: Any = (dataclasses._FIELD, _INIT_ONLY)  # type: ignore[attr-defined]
+
+
+def _is_factory_mark(value: Value) -> bool:
+    """Whether a value is the default that stands for a call of the field's factory."""
+    mark: Any = dataclasses._HAS_DEFAULT_FACTORY  # type: ignore[attr-defined]
+    return isinstance(value, Known) and value.obj is mark
+
+
+def _add_defaults(ev: Evaluator, signature: Signature, init: Known) -> None:
+    """Takes the defaults from the function that `dataclass` wrote, guarded."""
+    function: FunctionType = init.obj
+    assert init.source is not None
+    positional = function.__defaults__ or ()
+    named = function.__kwdefaults__ or {}
+    names = signature.positional[len(signature.positional) - len(positional) :]
+    for name, obj in [*zip(names, positional), *named.items()]:
+        signature.defaults[name] = Known(obj, None)
+    for table in ("__defaults__", "__kwdefaults__"):
+        holder = getattr(function, table)
+        if holder:
+            fixed = ev.guards.bind(holder, table.strip("_"))
+            ev.guards.add(f"{init.source.guard}.{table} is {fixed}", "its defaults")

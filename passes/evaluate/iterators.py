@@ -24,6 +24,7 @@ from .values import (
     TupleValue,
     Value,
     constant,
+    is_constant,
 )
 
 if TYPE_CHECKING:
@@ -140,12 +141,15 @@ def _zip(ev: Evaluator, *iterables: Value, strict: Value | None = None) -> Value
 @evaluates(builtins.reversed)
 def _reversed(ev: Evaluator, sequence: Value, /) -> Value:
     sequence = ev.look(sequence)
-    if isinstance(sequence, InstanceValue):
-        from .attributes import has, load
+    if isinstance(sequence, (InstanceValue, Known)):
+        from .special_methods import call_special, defines
 
-        if has(ev, sequence, "__reversed__"):
-            return iterator(ev, call(ev, load(ev, sequence, "__reversed__")))
-        raise Break("SJ020", "`reversed` of an instance")
+        result = call_special(ev, sequence, "__reversed__")
+        if result is not None:
+            return iterator(ev, result)
+        if isinstance(sequence, InstanceValue) or defines(sequence, "__getitem__"):
+            if not is_constant(getattr(sequence, "obj", None)):
+                raise Break("SJ020", "`reversed` of an object")
     if isinstance(sequence, IteratorValue):
         raise Break("SJ030", "raises TypeError: an iterator is not reversible")
     backwards = IteratorValue(iterate(ev, sequence)[::-1])
@@ -225,6 +229,8 @@ def _sorted(
 @evaluates(builtins.sum)
 def _sum(ev: Evaluator, iterable: Value, /, start: Value | None = None) -> Value:
     total = start if start is not None else constant(0)
+    if isinstance(total, Known) and isinstance(total.obj, (str, bytes)):
+        raise Break("SJ030", "raises TypeError: sum() can't sum strings or bytes")
     whole = isinstance(ev.look(iterable), SetValue) and all(
         type(key) is int
         for key in ev.look(iterable).items  # type: ignore[attr-defined]

@@ -67,7 +67,7 @@ def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
         case InstanceValue():
             return _over_instance(ev, value)
         case SetValue():
-            return _over_set(value)
+            return _over_set(ev, value)
         case ModuleSlice():
             return IteratorValue(list(value.items))
         case TensorValue():
@@ -115,8 +115,8 @@ _FIXED_HASH = (int, float, bool)
 """Types whose hash is the same in every process, which fixes the order of a set."""
 
 
-def _over_set(value: SetValue) -> IteratorValue:
-    keys = list(value.items)
+def _over_set(ev: Evaluator, value: SetValue) -> IteratorValue:
+    keys = before = list(value.items)
     if len(keys) > 1:
         if not value.plain or any(type(key) not in _FIXED_HASH for key in keys):
             raise Break("SJ041", "the order of a set is not known")
@@ -124,7 +124,18 @@ def _over_set(value: SetValue) -> IteratorValue:
         for key in keys:
             made.add(key)
         keys = list(made)
-    return IteratorValue([constant(key) for key in keys])
+    items = [constant(key) for key in keys]
+    if value.cls is frozenset:
+        return IteratorValue(list(items))
+
+    def pull() -> Value | None:
+        if list(value.items) != before:
+            raise Break("SJ030", "raises RuntimeError: Set changed size")
+        index = len(at_hand(iteration))
+        return items[index] if index < len(items) else None
+
+    iteration = lazy_iterator(ev, pull)
+    return iteration
 
 
 def _over_instance(ev: Evaluator, value: InstanceValue | Known) -> IteratorValue:

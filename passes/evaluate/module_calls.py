@@ -49,6 +49,7 @@ def call_module(
     if cls.__call__ is not torch.nn.Module.__call__:
         method = attributes.load(ev, function, "__call__")
         return resolve(ev, method, args, kwargs)
+    attributes.stays_absent(ev, cls, "__call__")
     if source is None:
         raise Break("SJ010", f"a `{cls.__name__}` that is reached by no path is called")
     ev.guards.type_of(source, module)

@@ -118,7 +118,7 @@ def _global(ev: Evaluator, frame: Frame, name: str) -> Value:
             if frame.scope.global_base is None
             else frame.scope.global_base.guard
         )
-        ev.guards.add_builtin(base, name)
+        ev.guards.add_absent(base, name)
     return Known(members[name], None)
 
 

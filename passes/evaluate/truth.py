@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -87,16 +88,28 @@ def _by_methods(ev: Evaluator, value: Value) -> bool | None:
     for name in ("__bool__", "__len__"):
         result = call_special(ev, value, name)
         if result is not None:
+            if name == "__len__":
+                return checked_size(ev, result) > 0
             decided = ev.known(result, f"`{name}`")
-            if name == "__bool__" and type(decided) is not bool:
+            if type(decided) is not bool:
                 raise Break("SJ030", "raises TypeError: __bool__ should return bool")
-            return bool(decided)
+            return decided
         if (
             isinstance(value, InstanceValue)
             and getattr(value.cls, name, None) is not None
         ):
             raise Break("SJ020", f"a condition calls `{value.cls.__name__}.{name}`")
     return None
+
+
+def checked_size(ev: Evaluator, result: Value) -> int:
+    """What `len` makes of the result of `__len__`."""
+    size = ev.known(result, "`__len__`")
+    if not isinstance(size, int):
+        raise Break("SJ030", "raises TypeError: __len__ should return an int")
+    if not 0 <= size <= sys.maxsize:
+        raise Break("SJ030", "raises: __len__() should return >= 0")
+    return int(size)
 
 
 def _known(ev: Evaluator, value: Known) -> bool:

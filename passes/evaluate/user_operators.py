@@ -100,8 +100,11 @@ def unary(ev: Evaluator, name: str, operand: Value) -> Value:
 def compare(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
     """Returns a rich comparison where one side is an instance of a user's class."""
     attempts = [(left, right, name), (right, left, _REFLECTED[name])]
-    if _overrides(python_type(left), python_type(right), f"__{_REFLECTED[name]}__"):
-        attempts.reverse()
+    kinds = python_type(left), python_type(right)
+    if None not in kinds and kinds[0] is not kinds[1]:
+        if issubclass(kinds[1], kinds[0]):  # type: ignore[arg-type]
+            # A class that derives from the other one is asked first, whatever it defines.
+            attempts.reverse()
     for receiver, other, operation in attempts:
         result = _ask(ev, receiver, other, operation)
         if not _not_implemented(result):
@@ -154,7 +157,9 @@ def _dataclass_equality(
     from . import attributes
     from .comparisons import same_item
 
-    if python_type(left) is not python_type(right):
+    cls: Any = python_type(left)
+    attributes.user_function(ev, cls, cls.__eq__, "__eq__")
+    if cls is not python_type(right):
         return constant(NotImplemented)
     for value in (left, right):
         if isinstance(value, Known) and value.source is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from . import named_tuples
 from .breaks import Break
 from .sources import Argument, Item, Source
 from .values import (
@@ -114,7 +115,11 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
     if isinstance(obj, torch.Tensor):
         return wrap_tensor(ev, obj, source)
     kind = type(obj)
-    if kind is tuple or (isinstance(obj, tuple) and hasattr(kind, "_fields")):
+    if kind is tuple or (
+        isinstance(obj, tuple)
+        and hasattr(kind, "_fields")
+        and named_tuples.is_plain(ev, kind)
+    ):
         ev.guards.type_of(source, obj)
         ev.guards.add(f"len({source.guard}) == {len(obj)}")
         items = [wrap(ev, item, Item(source, i)) for i, item in enumerate(obj)]
