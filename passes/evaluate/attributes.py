@@ -210,7 +210,9 @@ def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
         return BuiltinMethod(base, name)
     if member is MISSING:
         if _user_attribute(ev, base, name):
-            raise Break("SJ020", f"`{name}` is an attribute that the user gave a tensor")
+            raise Break(
+                "SJ020", f"`{name}` is an attribute that the user gave a tensor"
+            )
         raise Break(
             "SJ030", f"raises AttributeError: a tensor has no attribute `{name}`"
         )
@@ -330,7 +332,7 @@ def _refuse_metaclass(cls: type, name: str) -> None:
             raise Break("SJ020", "`__dict__` of a class is a new object each time")
         return
     own = class_attribute(meta, name)
-    for owner in meta.__mro__:
+    for owner in inspect.getmro(meta):
         hooked = "__getattribute__" in vars(owner) or "__getattr__" in vars(owner)
         if not is_frozen(owner.__module__) and hooked:
             raise Break("SJ020", f"`{owner.__name__}` looks attributes up itself")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import logging
 import time
 import warnings
@@ -148,11 +149,12 @@ def _refuse_hooks(wanted: Any, hook: str) -> None:
         return
     if not isinstance(wanted, type) or is_frozen(wanted.__module__):
         return
-    owners = {hook: type(wanted).__mro__, "__subclasshook__": wanted.__mro__}
-    for name, bases in owners.items():
-        owner = next((c for c in bases if name in vars(c)), object)
+    for name, cls in ((hook, type(wanted)), ("__subclasshook__", wanted)):
+        owner = next((c for c in inspect.getmro(cls) if name in vars(c)), object)
         if not is_frozen(owner.__module__):
-            raise Break("SJ020", f"`{owner.__name__}.{name}` decides what is an instance")
+            raise Break(
+                "SJ020", f"`{owner.__name__}.{name}` decides what is an instance"
+            )
     if getattr(wanted, "_is_protocol", False):
         raise Break("SJ020", f"the protocol `{wanted.__name__}` looks at attributes")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import dict_methods, set_methods, tensors
 from .breaks import Break, unknown_operand
-from .iterators import sorted_items
+from .iterators import index_of, sorted_items
 from .lazy import iterate as iterate_over
 from .lazy import next_item
 from .registry import checked
@@ -156,7 +156,7 @@ def _changed(ev: Evaluator, target: ListValue, items: list[Value], text: str) ->
 
 def _insert(ev: Evaluator, target: ListValue, where: Value, item: Value) -> Value:
     items = list(ev.list_items(target))
-    index = ev.known(where, "an index")
+    index = index_of(ev, where)
     items.insert(index, item)
     effect_if_outside(
         ev, target, lambda r, b: r.emit(f"{b}.insert({index}, {r.reify(item)})"), item
@@ -168,7 +168,7 @@ def _insert(ev: Evaluator, target: ListValue, where: Value, item: Value) -> Valu
 
 def _pop(ev: Evaluator, target: ListValue, where: Value | None = None) -> Value:
     items = list(ev.list_items(target))
-    index = -1 if where is None else ev.known(where, "an index")
+    index = -1 if where is None else index_of(ev, where)
     try:
         item = items.pop(index)
     except IndexError as error:

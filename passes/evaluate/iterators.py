@@ -58,6 +58,19 @@ def call(ev: Evaluator, function: Value, *args: Value) -> Value:
     return call_value(ev, function, list(args), {})
 
 
+def index_of(ev: Evaluator, value: Value) -> int:
+    """Returns `operator.index(value)`."""
+    from .special_methods import call_special
+
+    value = ev.look(value)
+    made = call_special(ev, value, "__index__")
+    index = ev.known(value if made is None else made, "an index")
+    try:
+        return operator.index(index)
+    except TypeError as error:
+        raise Break("SJ030", f"raises TypeError: {error}") from error
+
+
 def is_none(value: Value) -> bool:
     return isinstance(value, Known) and value.obj is None
 
@@ -101,7 +114,7 @@ def _next(ev: Evaluator, value: Value, default: Value | None = None, /) -> Value
 
 @evaluates(builtins.enumerate)
 def _enumerate(ev: Evaluator, iterable: Value, start: Value | None = None) -> Value:
-    first = 0 if start is None else operator.index(ev.known(start, "`enumerate`"))
+    first = 0 if start is None else index_of(ev, start)
     source = iterator(ev, iterable)
     made: IteratorValue
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from . import operators
 from .breaks import Break
-from .iterators import call, is_none, iterate, iterator, select
+from .iterators import call, index_of, is_none, iterate, iterator, select
 from .lazy import at_hand, lazy_iterator, next_item
 from .registry import evaluates
 from .truth import truth
@@ -105,7 +105,7 @@ def _islice(ev: Evaluator, iterable: Value, *bounds: Value) -> Value:
 @evaluates(itertools.repeat)
 def _repeat(ev: Evaluator, object: Value, times: Value | None = None) -> Value:
     if times is not None:
-        return IteratorValue([object] * max(ev.known(times, "`repeat`"), 0))
+        return IteratorValue([object] * max(index_of(ev, times), 0))
     return lazy_iterator(ev, lambda: object)
 
 

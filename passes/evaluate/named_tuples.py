@@ -1,7 +1,7 @@
 """Named tuples: tuples whose items have names, and whose class may have methods.
 
-    p = Point(x, y)           # a tuple of two items
-    p.norm()                  # a method of the user's class, inlined
+p = Point(x, y)           # a tuple of two items
+p.norm()                  # a method of the user's class, inlined
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from .values import Known, MethodValue, TupleValue, Value
 if TYPE_CHECKING:
     from .evaluator import Evaluator
 
-_PROTOCOLS = tuple(
-    name
-    for name in vars(tuple)
-    if name.startswith("__") and name not in ("__new__", "__doc__", "__getnewargs__")
-) + ("__bool__", "__setattr__", "__getattr__", "__radd__", "__rmul__", "__contains__")
+_PROTOCOLS = (
+    *(n for n in vars(tuple) if n[:2] == "__" and n not in ("__new__", "__doc__")),
+    *("__bool__", "__setattr__", "__getattr__", "__radd__", "__rmul__"),
+)
 """Methods by which operators and built-in functions look at a tuple."""
 
 _GENERATED = ("__repr__", "__getnewargs__")
@@ -92,8 +91,12 @@ def attribute(ev: Evaluator, base: TupleValue, name: str) -> Value | None:
     if isinstance(static, staticmethod) and isinstance(static.__func__, FunctionType):
         return user_function(ev, cls, static.__func__, name)
     if isinstance(static, classmethod) and isinstance(static.__func__, FunctionType):
-        return MethodValue(user_function(ev, cls, static.__func__, name), receiver, name)
+        return MethodValue(
+            user_function(ev, cls, static.__func__, name), receiver, name
+        )
     if hasattr(type(static), "__get__"):
-        raise Break("SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`")
+        raise Break(
+            "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"
+        )
     assert receiver.source is not None
     return ev.wrap(static, Attribute(receiver.source, name))
