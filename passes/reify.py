@@ -22,6 +22,7 @@ from .evaluate.lazy import LazyItems
 from .evaluate.values import (
     BuiltinMethod,
     ContextValue,
+    DefaultDictValue,
     DictValue,
     FunctionValue,
     InstanceValue,
@@ -160,12 +161,8 @@ class Reifier:
             return name
         assert isinstance(value, DictValue)
         name = self.fresh("table")
-        cls = (
-            "{}"
-            if value.cls is dict
-            else f"{self.constant_name(value.cls, value.cls.__name__)}()"
-        )
-        self.emit(f"{name} = {cls}")
+        empty = "{}" if value.cls is dict else self._made_dict(value, "{}")
+        self.emit(f"{name} = {empty}")
         self.ev.journal.set_attr(value, "name", name)
         for key, item in self.ev.dict_items(value).items():
             self.emit(f"{name}[{self.reify(Known(key))}] = {self.reify(item)}")
@@ -319,9 +316,15 @@ class Reifier:
         )
         display = f"{{{text}}}"
         if value.cls is not dict:
-            cls = self.constant_name(value.cls, value.cls.__name__)
-            display = f"{cls}({display})"
+            display = self._made_dict(value, display)
         return self._mutable(value, display, "table")
+
+    def _made_dict(self, value: DictValue, display: str) -> str:
+        """Returns the call that makes a dict of a subclass with these entries."""
+        cls = self.constant_name(value.cls, value.cls.__name__)
+        if isinstance(value, DefaultDictValue):
+            return f"{cls}({self.reify(value.factory)}, {display})"
+        return f"{cls}({display})"
 
     def _instance(self, value: InstanceValue) -> str:
         cls = self.constant_name(value.cls, value.cls.__name__)

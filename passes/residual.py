@@ -24,6 +24,7 @@ from . import closing
 from .evaluate.sources import Argument
 from .evaluate.values import (
     BuiltinMethod,
+    DefaultDictValue,
     DictValue,
     FunctionValue,
     InstanceValue,
@@ -301,6 +302,8 @@ def tensors_in(
             children = value.items if value.items is not None else value.appended
         case TupleValue():
             children = value.items
+        case DefaultDictValue():
+            children = (value.factory, *value.items.values())
         case DictValue():
             children = value.items.values()
         case SliceValue():
@@ -400,6 +403,8 @@ def _uses(ev: Evaluator, value: Value) -> tuple[set[int], set[int]]:
         elif isinstance(item, DictValue):
             for child in item.items.values():
                 visit(child)
+            if isinstance(item, DefaultDictValue):
+                visit(item.factory)
         elif not isinstance(item, (Known, TensorValue, Scalar, Unknown)):
             # Anything else may hold a second reference.
             for other in containers_below(item):

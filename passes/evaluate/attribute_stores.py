@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import attributes, function_attributes
+from . import attributes, function_attributes, user_descriptors
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen
 from .iterators import call
@@ -120,6 +120,8 @@ def _by_property(
             setter = attributes.user_function(ev, cls, static.fset, name, reader="fset")
             call(ev, setter, base, value)
             return True
+    if user_descriptors.store(ev, base, cls, static, name, value):
+        return True
     raise Break("SJ021", f"`{name}` of `{cls.__name__}` is a descriptor")
 
 

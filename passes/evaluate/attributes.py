@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import function_attributes, named_tuples
+from . import function_attributes, named_tuples, user_descriptors
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
@@ -32,6 +32,7 @@ from .sizes import pin
 from .sources import Attribute, Bound, Global, Item, Source
 from .values import (
     BuiltinMethod,
+    DefaultDictValue,
     DictValue,
     FunctionValue,
     InstanceValue,
@@ -96,6 +97,8 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
             return _known(ev, base, name)
         case InstanceValue():
             return instance_attributes.load_instance(ev, base, name)
+        case DefaultDictValue() if name == "default_factory":
+            return ev.look(base.factory)
         case TupleValue() if base.cls is not tuple and name != "__class__":
             found = named_tuples.attribute(ev, base, name)
             return found if found is not None else BuiltinMethod(base, name)
@@ -536,6 +539,9 @@ def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
         return ev.wrap(member, Attribute(base.source, name))
     if name == "__class__":
         return _class_member(ev, base, type(base.obj), static, name)
+    made = user_descriptors.load(ev, base, type(base.obj), static, name)
+    if made is not None:
+        return made
     if name == "__dict__":
         # Another way to the attributes: stores would have to be seen by both.
         raise Break("SJ020", "`__dict__` of an object")
@@ -570,6 +576,9 @@ def _class_member(
         static, (MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType)
     ):
         return BuiltinMethod(base, name)
+    made = user_descriptors.load(ev, base, cls, static, name)
+    if made is not None:
+        return made
     if hasattr(type(static), "__get__"):
         raise Break(
             "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"

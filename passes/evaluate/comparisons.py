@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import operator
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +150,8 @@ def equal(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(left, DictValue) and isinstance(right, DictValue):
         a_items, b_items = ev.dict_items(left), ev.dict_items(right)
         if (
-            left.cls is not dict
-            and right.cls is not dict
+            left.cls is OrderedDict
+            and right.cls is OrderedDict
             and list(a_items) != list(b_items)
         ):
             return False  # ordered dicts compare their order too

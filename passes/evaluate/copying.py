@@ -28,7 +28,7 @@ def _copy(ev: Evaluator, value: Value, /) -> Value:
         case ListValue():
             return ListValue(list(ev.list_items(value)))
         case DictValue():
-            return DictValue(dict(ev.dict_items(value)), cls=value.cls)
+            return value.like(dict(ev.dict_items(value)))
         case SetValue():
             return SetValue(dict(value.items), value.cls, plain=False)
         case TupleValue() if value.cls is tuple:
@@ -56,7 +56,7 @@ def _deep(ev: Evaluator, value: Value, memo: dict[int, Value]) -> Value:
             items += [_deep(ev, item, memo) for item in ev.list_items(value)]
             return made
         case DictValue():
-            memo[id(value)] = table = DictValue({}, cls=value.cls)
+            memo[id(value)] = table = value.like({})
             for key, item in ev.dict_items(value).items():
                 if not is_constant(key):
                     raise Break("SJ010", "`deepcopy` of a dict with objects as keys")

@@ -161,7 +161,7 @@ def update(
 
 
 def _copy_dict(ev: Evaluator, target: DictValue) -> Value:
-    return DictValue(dict(ev.dict_items(target)), cls=target.cls)
+    return target.like(dict(ev.dict_items(target)))
 
 
 def _clear_dict(ev: Evaluator, target: DictValue) -> Value:

@@ -8,10 +8,12 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
+from . import user_descriptors
 from .attributes import (
     MISSING,
     class_attribute,
     has_own_lookup,
+    is_data_descriptor,
     load,
     no_attribute,
     stays_absent,
@@ -124,6 +126,10 @@ def load_instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
     owner_value = base.cls_value or Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
     if isinstance(static, property) and isinstance(static.fget, FunctionType):
         return call(ev, user_function(ev, cls, static.fget, name), [base], {})
+    if static is not MISSING and is_data_descriptor(static):
+        made = user_descriptors.load(ev, base, cls, static, name)
+        if made is not None:
+            return made
     if name in base.attributes:
         if static is MISSING:
             stays_absent(ev, cls, name)
@@ -149,6 +155,9 @@ def load_instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
         return MethodValue(
             user_function(ev, cls, static.__func__, name), owner_value, name
         )
+    made = user_descriptors.load(ev, base, cls, static, name)
+    if made is not None:
+        return made
     if hasattr(type(static), "__get__"):
         raise Break(
             "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"

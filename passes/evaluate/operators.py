@@ -117,7 +117,7 @@ def apply(
         return _repeat(ev, right, left)
     if name == "or" and isinstance(left, DictValue) and isinstance(right, DictValue):
         merged = {**ev.dict_items(left), **ev.dict_items(right)}
-        return DictValue(merged, cls=left.cls if left.cls is not dict else right.cls)
+        return (left if left.cls is not dict else right).like(merged)
     if isinstance(left, (SetValue, ViewValue)) and isinstance(
         right, (SetValue, ViewValue)
     ):

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from . import enums
+from . import default_dicts, enums
 from .breaks import Break, unknown_operand
 from .modules import MODULE_TABLES, module_keys
 from .names import save_old
 from .sources import Attribute, Item
 from .values import (
+    DefaultDictValue,
     DictValue,
     InstanceValue,
     Known,
@@ -51,6 +52,8 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
             key = _key(ev, index)
             items = ev.dict_items(base)
             if key not in items:
+                if isinstance(base, DefaultDictValue):
+                    return default_dicts.missing(ev, base, key)
                 raise Break("SJ030", f"raises KeyError: {key!r}")
             return items[key]
         case ModuleSlice():

@@ -7,7 +7,7 @@ during evaluation are changed through the journal only.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -117,6 +117,17 @@ class DictValue(Value):
     source: Source | None = None
     name: str | None = None
     cls: type = dict
+
+    def like(self, items: dict[Any, Value]) -> DictValue:
+        """Returns a new dict of the same class with other items."""
+        return replace(self, items=items, source=None, name=None)
+
+
+@dataclass(eq=False)
+class DefaultDictValue(DictValue):
+    """A `defaultdict`; `factory` makes the values of missing keys."""
+
+    factory: Value = field(default_factory=lambda: Known(None))
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ the value (its exact type, the metadata of a tensor) is guarded here.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import named_tuples
 from .breaks import Break
-from .sources import Argument, Item, Source
+from .sources import Argument, Attribute, Item, Source
 from .values import (
+    DefaultDictValue,
     DictValue,
     Known,
     ListValue,
@@ -127,7 +128,7 @@ def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
     if kind is list:
         ev.guards.type_of(source, obj)
         return ListValue(None, source, obj)
-    if kind is dict or kind is OrderedDict:
+    if kind in (dict, OrderedDict, defaultdict):
         return _wrap_dict(ev, obj, source)
     if kind in (set, frozenset) and all(is_constant(item) for item in obj):
         ev.guards.type_of(source, obj)
@@ -167,6 +168,9 @@ def _wrap_dict(ev: Evaluator, obj: dict[Any, Any], source: Source) -> Value:
         return Known(obj, source)
     ev.guards.keys_of(source, obj)
     value = DictValue({}, source, cls=type(obj))
+    if isinstance(obj, defaultdict):
+        factory = ev.lazy(obj.default_factory, Attribute(source, "default_factory"))
+        value = DefaultDictValue({}, source, cls=defaultdict, factory=factory)
     for key, item in obj.items():
         value.items[key] = ev.lazy(item, Item(source, key))
     return value
