@@ -124,18 +124,6 @@ def test_an_undefined_name_is_a_fault():
             TEXT, Path("x.py"), guard="guard", residual="other", function=function
         )
 
-    def bare(x, by):
-        return x
-
-    with pytest.raises(CompilerFault, match="uses `__class__`, which nothing defines"):
-        load_module(
-            "def guard(): pass\ndef bare(x, by): return super().x\n",
-            Path("x.py"),
-            guard="guard",
-            residual="bare",
-            function=bare,
-        )
-
 
 def test_functions_written_by_passes_keep_lines_classes_and_cells():
     class Base:
