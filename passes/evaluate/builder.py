@@ -250,7 +250,7 @@ class SegmentBuilder:
             if isinstance(target, str)
             else getattr(target, "__name__", str(target))
         )
-        if (reason := eager_raises(name, args)) is not None:
+        if (reason := eager_raises(name, args, kwargs.get("out"))) is not None:
             raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
             with (

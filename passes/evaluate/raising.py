@@ -6,7 +6,7 @@ refusals of eager's kernels are not in PyTorch's meta functions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -95,6 +95,7 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         risky = operator_may_raise(func, pytree.tree_leaves((args, kwargs)))
+        risky = risky or any(map(_shares_elements, _written(func, args, kwargs or {})))
         self.operators.append((func, risky))
         return func(*args, **(kwargs or {}))
 
@@ -144,6 +145,21 @@ def operator_may_raise(operator: Any, operands: Sequence[Any]) -> bool:
     return whole and packet in _FLOATING
 
 
+def _written(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Iterator[torch.Tensor]:
+    """Yields the tensors that an operator writes to."""
+    for place, argument in enumerate(operator._schema.arguments):
+        if argument.alias_info and argument.alias_info.is_write:
+            given = args[place] if place < len(args) else kwargs.get(argument.name)
+            yield from (v for v in pytree.tree_leaves(given) if torch.is_tensor(v))
+
+
+def _shares_elements(tensor: torch.Tensor) -> bool:
+    """Whether elements share one place in memory, which eager refuses to write to."""
+    return any(s == 0 and n > 1 for n, s in zip(tensor.shape, tensor.stride()))
+
+
 def _writes_aside(operator: Any) -> bool:
     """Whether an operator writes to an operand that it does not return."""
     if "batch_norm" in operator.overloadpacket.__name__:
@@ -174,6 +190,7 @@ def is_quiet(target: Any) -> bool:
     return name in _QUIET and not isinstance(target, torch._ops.OpOverloadPacket)
 
 
+_SUBTRACTIONS = frozenset("sub rsub __rsub__ subtract".split())
 _IN_PLACE = frozenset("add_ sub_ mul_ iadd isub imul".split())
 _IN_PLACE_FLOAT = frozenset(
     "div_ itruediv sin_ cos_ tan_ tanh_ exp_ log_ sqrt_ rsqrt_ sigmoid_".split()
@@ -183,28 +200,39 @@ _PRODUCTS = frozenset(
 )
 
 
-def eager_raises(name: str, args: list[Any]) -> str | None:
+def eager_raises(name: str, args: list[Any], out: Any = None) -> str | None:
     """Why eager raises where fake tensors, which do not compare all dtypes, would not."""
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if not tensors:
         return None
     first = args[0]
+    written = [t for t in pytree.tree_leaves(out) if torch.is_tensor(t)]
+    if name == "copy_" and torch.is_tensor(first):
+        written.append(first)
+    if any(map(_shares_elements, written)):
+        return "elements of what is written share one place in memory"
     if name in _PRODUCTS:
         if len({t.dtype for t in tensors}) > 1 and not any(
             torch.is_autocast_enabled(kind) for kind in {t.device.type for t in tensors}
         ):
             return "operands of a product have different dtypes"
+    elif name in _SUBTRACTIONS:
+        if any(t.dtype is torch.bool for t in tensors):
+            return "a bool tensor is subtracted"
     elif name in _IN_PLACE or name in _IN_PLACE_FLOAT:
         if not isinstance(first, torch.Tensor):
             return None
         result = first.dtype
-        if len(args) > 1 and not isinstance(args[1], torch.SymInt | torch.SymFloat):
-            result = torch.result_type(first, args[1])
+        if len(args) > 1:
+            other = args[1]
+            if isinstance(other, torch.SymInt | torch.SymFloat):
+                other = 1 if isinstance(other, torch.SymInt) else 1.0
+            result = torch.result_type(first, other)
         if name in _IN_PLACE_FLOAT and not (
             result.is_floating_point or result.is_complex
         ):
             result = torch.get_default_dtype()
-        if any(s == 0 and n > 1 for n, s in zip(first.shape, first.stride())):
+        if _shares_elements(first):
             return "elements of what is written share one place in memory"
         if not torch.can_cast(result, first.dtype):
             return f"{result} cannot be cast to {first.dtype}"

@@ -57,6 +57,25 @@ FOUND = {
         return made, next(made[5], 0), next(made[1])
         """,
     ),
+    "what eager refuses to subtract or to write to is refused in its place": (
+        "tensors known",
+        """
+        shared = b.expand(3, 4)
+        for change in (
+            lambda: 1.5 - (a > 0),
+            lambda: torch.mul(shared, 2, out=shared),
+            lambda: shared.copy_(b),
+            lambda: c.long().mul_(float(n)),
+        ):
+            st.count += 1
+            try:
+                change()
+            except RuntimeError as e1:
+                st.log.append(str(e1))
+        st.count = 100
+        torch.mul(shared, 2, out=shared)
+        """,
+    ),
 }
 
 
