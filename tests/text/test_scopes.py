@@ -11,6 +11,7 @@ from pathlib import Path
 
 import libcst as cst
 import pytest
+from libcst import matchers
 
 from srcjit.origin import Origin, Origins
 from srcjit.passes import clone as clone_module
@@ -259,10 +260,10 @@ def _check(statements, table) -> int:
             }
             # From Python 3.12 on, the variables of comprehensions are the function's.
             inlined = {
-                s.get_name()
-                for child in found[0].get_children()
-                if child.get_name().endswith("comp") and sys.version_info >= (3, 12)
-                for s in child.get_symbols()
+                name.value
+                for clause in matchers.findall(node, matchers.CompFor())
+                for name in matchers.findall(clause.target, matchers.Name())
+                if sys.version_info >= (3, 12)
             }
             got = scopes.local_names(node)
             assert expected - inlined <= got <= expected, node.name.value
