@@ -344,4 +344,21 @@ def _next(ev: Evaluator, target: IteratorValue) -> Value:
     return item
 
 
-_ITERATOR: dict[str, Any] = {"__next__": _next, "__iter__": lambda ev, target: target}
+def _send(ev: Evaluator, target: IteratorValue, value: Value, /) -> Value:
+    from .generators import send
+
+    return send(ev, target, value)
+
+
+def _close(ev: Evaluator, target: IteratorValue) -> Value:
+    from .generators import close
+
+    return close(ev, target)
+
+
+_ITERATOR: dict[str, Any] = {
+    "__next__": _next,
+    "__iter__": lambda ev, target: target,
+    "send": _send,
+    "close": _close,
+}

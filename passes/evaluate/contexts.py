@@ -19,11 +19,11 @@ import torch
 
 from . import suites
 from .breaks import Break
+from .frames import Block, Frame
 from .values import ContextValue, IteratorValue, Known, Value, constant, is_constant
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator, Flow
-    from .frames import Frame
 
 _GRAD_MODES = {torch.no_grad: False, torch.enable_grad: True}
 _AUTOCAST = (torch.amp.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast)  # type: ignore[attr-defined]
@@ -194,10 +194,14 @@ def with_statement(
         Break: SJ043 for a manager that is not tracked, or whatever breaks in the body.
     """
     from . import targets
+    from .evaluator import Flow
+    from .generators import can_suspend
 
     if node.asynchronous is not None:
         raise Break("SJ040", "`async with`")
     entered: list[tuple[Value, Any]] = []
+    risks = ev.builder.risks
+    suspends = can_suspend(frame, node) and not frame.nested
     frame.nested += 1
     try:
         for item in node.items:
@@ -215,18 +219,20 @@ def with_statement(
             entered.append((context, state))
             if item.asname is not None:
                 targets.assign(ev, frame, item.asname.name, result)
-        risks = ev.builder.risks
+        if suspends and all(isinstance(c, ContextValue) for c, _ in entered):
+            block = Block(suites.body_of(node))
+            block.ended = lambda: _leave_all(ev, list(entered))
+            frame.blocks.append(block)
+            return Flow.NEXT, None
         flow, value = ev.run_block(frame, suites.body_of(node))
-        if ev.builder.risks != risks and not all(
-            isinstance(context, ContextValue) for context, _ in entered
-        ):
+        seen = any(not isinstance(context, ContextValue) for context, _ in entered)
+        _leave_all(ev, entered)
+        if seen and ev.builder.risks != risks:
             raise Break(
                 "SJ043",
                 "an operation may raise, and the context manager would see it",
                 ev.origin_of(frame, node.items[0].item),
             )
-        while entered:
-            leave(ev, *entered.pop())
         return flow, value
     except Break:
         raise  # the caller rolls back, which leaves the managers too
@@ -237,6 +243,11 @@ def with_statement(
         raise
     finally:
         frame.nested -= 1
+
+
+def _leave_all(ev: Evaluator, entered: list[tuple[Value, Any]]) -> None:
+    while entered:
+        leave(ev, *entered.pop())
 
 
 def _evaluate_manager(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> Value:

@@ -269,6 +269,8 @@ class Evaluator:
 
         if block.kind == "body":
             frame.blocks.pop()
+            if block.ended is not None:
+                block.ended()
         else:
             next_iteration(self, frame, block)
 

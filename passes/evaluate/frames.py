@@ -36,6 +36,8 @@ class Block:
     rounds: int = 0
     operations: int = 0
     """For a loop: how many tensor operations had been recorded when it started."""
+    ended: Callable[[], None] | None = None
+    """What to do where its end is reached, rather than left by a jump."""
     _uses: list[Uses] | None = None
     _loop_uses: Uses | None = None
 

@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from srcjit.nodes import subtree
+
+from . import names
 from .breaks import Break, LeaveGenerator
 from .frames import Block, Frame
 from .lazy import LazyItems, leave_to_python, next_item
@@ -74,6 +77,10 @@ class Generator(IteratorValue):
         self.source = _PendingCall(self, ev)
         self.started = False
         self.yielded: Value | None = None
+        self.result: Value = constant(None)
+        """What it has returned, for `yield from`."""
+        self.awaiting: str | None = None
+        """The variable that gets what is sent."""
         self.items = _GeneratorItems(ev, lambda: advance(ev, self), owner=self)
 
 
@@ -124,6 +131,7 @@ def advance(ev: Evaluator, generator: Generator) -> Value | None:
             if generator.yielded is not None:
                 value, generator.yielded = generator.yielded, None
                 return value
+        ev.journal.set_attr(generator, "result", ended[0])
         return None
     except Break as stop:
         stop.inlined = True
@@ -148,35 +156,95 @@ def _remember(ev: Evaluator, frame: Frame) -> None:
     ev.journal.record(undo)
 
 
-def yield_statement(ev: Evaluator, frame: Frame, node: cst.Yield) -> None:
-    """`yield value` or `yield from iterable` as a statement."""
+def yield_statement(
+    ev: Evaluator, frame: Frame, node: cst.Yield, target: str | None = None
+) -> None:
+    """`yield value` or `yield from iterable` as a statement, or assigned to a variable."""
     from .expressions import evaluate
 
     generator = frame.generator
     if generator is None or frame.nested or ev.frames[-1] is not frame:
         raise Break("SJ002", "a `yield` inside `with` or `try`")
     if isinstance(node.value, cst.From):
-        from . import loops
-
-        iterator = loops.iterator_over(ev, evaluate(ev, frame, node.value.item))
-        name = ev.namer.fresh("item")
-        frame.locals.add(name)
-        loop = cst.For(
-            cst.Name(name),
-            cst.Name(name),
-            cst.IndentedBlock(
-                [cst.SimpleStatementLine([cst.Expr(cst.Yield(cst.Name(name)))])]
-            ),
-        )
-        block = Block(loop.body.body, "for", loop, iterator)
-        block.index = len(block.statements)
-        frame.blocks.append(block)
-        ev.journal.record(
-            lambda: frame.blocks.remove(block) if block in frame.blocks else None
-        )
+        _yield_from(ev, frame, node.value.item, target)
         return
     value = constant(None) if node.value is None else evaluate(ev, frame, node.value)
+    if target is not None:
+        # Nobody sees the variable before the generator goes on, by `next` or by `send`.
+        names.store(ev, frame, target, constant(None))
+    ev.journal.set_attr(generator, "awaiting", target)
     generator.yielded = value
+
+
+def _yield_from(
+    ev: Evaluator, frame: Frame, iterable: cst.BaseExpression, target: str | None
+) -> None:
+    """Pushes a loop that yields each item."""
+    from . import loops
+    from .expressions import evaluate
+
+    iterator = loops.iterator_over(ev, evaluate(ev, frame, iterable))
+    name = ev.namer.fresh("item")
+    frame.locals.add(name)
+    loop = cst.For(
+        cst.Name(name),
+        cst.Name(name),
+        cst.IndentedBlock(
+            [cst.SimpleStatementLine([cst.Expr(cst.Yield(cst.Name(name)))])]
+        ),
+    )
+    block = Block(loop.body.body, "for", loop, iterator)
+    block.index = len(block.statements)
+
+    def finish() -> None:
+        if target is not None:
+            result = getattr(iterator, "result", constant(None))
+            names.store(ev, frame, target, result)
+
+    block.ended = finish
+    frame.blocks.append(block)
+    ev.journal.record(
+        lambda: frame.blocks.remove(block) if block in frame.blocks else None
+    )
+
+
+def send(ev: Evaluator, generator: IteratorValue, value: Value) -> Value:
+    """`generator.send(value)`."""
+    none = isinstance(value, Known) and value.obj is None
+    if not isinstance(generator, Generator):
+        raise Break("SJ020", "`send` to an iterator")
+    if not none and not generator.started:
+        raise Break("SJ030", "raises TypeError: a generator that was not started")
+    if not none and any(block.ended for block in generator.frame.blocks):
+        raise Break("SJ020", "`send` to a generator inside `yield from`")
+    if generator.awaiting is not None:
+        names.store(ev, generator.frame, generator.awaiting, value)
+    item = next_item(ev, generator)
+    if item is None:
+        raise Break("SJ030", "raises StopIteration")
+    return item
+
+
+def close(ev: Evaluator, generator: IteratorValue) -> Value:
+    """`generator.close()`: a generator that stands in no `with` or `try` just ends."""
+    if not isinstance(generator, Generator) or generator.name is not None:
+        raise Break("SJ020", "`close` of an iterator")
+    _remember(ev, generator.frame)
+    generator.frame.blocks.clear()
+    ev.journal.set_attr(generator, "started", True)
+    return constant(None)
+
+
+def can_suspend(frame: Frame, node: cst.CSTNode) -> bool:
+    """Whether the blocks of a `with` or `try` are run one after the other in a generator.
+
+    That is exact for a context manager, which is always run to its end, if no jump leaves
+    the blocks.
+    """
+    jumps = (cst.Return, cst.Break, cst.Continue)
+    return isinstance(frame.generator, ManagerGenerator) and not any(
+        isinstance(part, jumps) for part in subtree(node)
+    )
 
 
 def holds_generator(iterator: IteratorValue) -> bool:

@@ -296,5 +296,7 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
         block.rounds += 1
         return
     frame.blocks.remove(block)
+    if block.ended is not None:
+        block.ended()
     if node.orelse is not None:
         frame.blocks.append(Block(body_of(node.orelse)))

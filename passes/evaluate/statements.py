@@ -68,6 +68,11 @@ def _expression(ev: Evaluator, frame: Frame, node: cst.Expr) -> Result:
 
 
 def _assign(ev: Evaluator, frame: Frame, node: cst.Assign) -> Result:
+    if isinstance(node.value, cst.Yield) and len(node.targets) == 1:
+        name = node.targets[0].target
+        if isinstance(name, cst.Name) and name.value in frame.locals:
+            generators.yield_statement(ev, frame, node.value, name.value)
+            return NEXT
     value = expressions.evaluate(ev, frame, node.value)
     for target in node.targets:
         targets.assign(ev, frame, target.target, value)

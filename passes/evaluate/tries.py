@@ -20,7 +20,8 @@ import libcst as cst
 from . import suites
 from .breaks import Break
 from .evaluator import Flow
-from .frames import Frame
+from .frames import Block, Frame
+from .generators import can_suspend
 from .values import Known, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ def try_statement(
     Raises:
         Break: SJ044 when its body breaks, or may raise when the program runs.
     """
+    if (
+        node.finalbody is not None
+        and not node.handlers
+        and can_suspend(frame, node)
+        and not frame.nested
+    ):
+        others = [node.orelse] if node.orelse is not None else []
+        for part in (node.finalbody, *others, node):
+            frame.blocks.append(Block(suites.body_of(part)))
+        return Flow.NEXT, None
     builder = ev.builder
     operations, risks = builder.operations, builder.risks
 

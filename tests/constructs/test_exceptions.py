@@ -431,6 +431,43 @@ def _():
     return program, (x(), [])
 
 
+@cases.add("with-contextmanager-function-and-a-body-that-raises")
+def _():
+    @contextlib.contextmanager
+    def logged(log):
+        log.append("enter")
+        try:
+            yield
+        finally:
+            log.append("exit")
+
+    def program(x, index, log):
+        with logged(log):
+            y = x.sin()[:, index]
+        return y.exp()
+
+    return program, (x(), torch.tensor([0, 9]), [])
+
+
+@cases.add("with-contextmanager-function-around-a-mode")
+def _():
+    @contextlib.contextmanager
+    def without_grad(log):
+        with torch.no_grad():
+            try:
+                yield torch.is_grad_enabled()
+            finally:
+                log.append(torch.is_grad_enabled())
+
+    def program(x, log):
+        w = x * 2
+        with without_grad(log) as mode:
+            y = w.sin()
+        return y.exp() + w, mode, torch.is_grad_enabled()
+
+    return program, (x().requires_grad_(), [])
+
+
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
