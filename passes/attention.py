@@ -37,6 +37,7 @@ import torch
 from torch import fx
 
 from .attention_form import PRODUCT, Attention
+from .attention_library import Library, library_call
 from .attention_values import cheaper, unrounded, widened
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
 from .indexing import (
@@ -78,6 +79,8 @@ FEWEST_ROWS = 16
 LONGEST_SCORE = 64
 """Primitives of a score function beyond which the products are not what takes the time."""
 
+_LANGUAGES = {"cuda": "triton", "cpu": "cpp"}
+
 _PRODUCTS = (aten.bmm.default, aten.mm.default)
 
 
@@ -96,6 +99,9 @@ class Found:
         result: The second.
         makers: Values of the score function and the definitions that they came from.
         nodes: The nodes whose work it does.
+        batch: The dimensions that the batch was made of.
+        tiles: Queries, keys and values: what is read and where, by `batch`, row and element.
+        library: The call of a library that does all of it, where there is one.
     """
 
     attention: Attention
@@ -104,12 +110,18 @@ class Found:
     result: Definition
     makers: Mapping[Value, Definition]
     nodes: tuple[fx.Node, ...]
+    batch: tuple[Axis, ...] = ()
+    tiles: tuple[tuple[Definition, Expr], ...] = ()
+    library: Library | None = None
 
 
-def stream(lowered: Lowered, *, keep_fp32: bool = False) -> Lowered:
+def stream(
+    lowered: Lowered, *, keep_fp32: bool = False, target: str = "triton"
+) -> Lowered:
     """Returns the graph with each attention that may be streamed as one `streams` entry.
 
-    Notes say why the others stay as they are.
+    Notes say why the others stay as they are. `target` is the kernel language; with `auto`
+    it is that of the device.
     """
     streams: dict[fx.Node, Found] = {}
     reasons: dict[fx.Node, str] = {}
@@ -117,7 +129,8 @@ def stream(lowered: Lowered, *, keep_fp32: bool = False) -> Lowered:
         if d.kind != EXTERN or d.node.target not in _PRODUCTS:
             continue
         try:
-            found = _Proof(lowered, d, keep_fp32).run()
+            kind = target if target != "auto" else _LANGUAGES.get(d.device.type, "")
+            found = _Proof(lowered, d, keep_fp32, kind).run()
         except Illegal as why:
             reasons[d.node] = str(why)
             continue
@@ -134,13 +147,13 @@ def stream(lowered: Lowered, *, keep_fp32: bool = False) -> Lowered:
     )
 
 
-def why_not(node: fx.Node, lowered: Lowered) -> str | None:
+def why_not(node: fx.Node, lowered: Lowered, target: str = "triton") -> str | None:
     """Why the product `node` is not the end of an attention that may be streamed, or None."""
     value = lowered.values[node]
     if not isinstance(value, Definition) or node.target not in _PRODUCTS:
         return "it is not a matrix product"
     try:
-        found = _Proof(lowered, value, False).run()
+        found = _Proof(lowered, value, False, target).run()
     except Illegal as why:
         return str(why)
     return None if found else "its left operand is not a softmax"
@@ -209,8 +222,11 @@ class _Reader:
 class _Proof:
     """The proof for one product; `run` gives None where nothing looks like attention."""
 
-    def __init__(self, lowered: Lowered, out: Definition, keep_fp32: bool) -> None:
+    def __init__(
+        self, lowered: Lowered, out: Definition, keep_fp32: bool, target: str
+    ) -> None:
         self.lowered, self.out, self.keep_fp32 = lowered, out, keep_fp32
+        self.target = target
         self.z, self.i, self.j = (symbol(n) for n in ("z", "i", "j"))
         self.d, self.e = symbol("d"), symbol("e")
         self.exact = Casts(False)
@@ -236,8 +252,15 @@ class _Proof:
                 "its scores or weights are used elsewhere: as a result, by another call, "
                 "or for a gradient"
             )
-        self._check_facts(product, values, rows)
-        return self._assemble(score, product, load, values)
+        if self.target == "triton":
+            self._check_facts(product, values, rows)
+        found = self._assemble(score, product, load, values)
+        library = library_call(found.attention, found.batch, found.tiles, self.target)
+        if isinstance(library, str):
+            if self.target != "triton":
+                raise Illegal(library)
+            return found
+        return replace(found, library=library)
 
     # ── the algebra ───────────────────────────────────────────────────────────────────────
 
@@ -434,6 +457,7 @@ class _Proof:
         ranges = {**self.ranges, self.d: depth, self.e: width}
         axes = {s: Axis(s, n) for s, n in (*ranges.items(), (self.z, self.batch))}
         operands: dict[Definition, None] = {}
+        tiles: list[tuple[Definition, Expr]] = []
 
         def tile(d: Definition, index: Index, two: Index, what: str) -> Load:
             """What is read of `d`: of its memory, or of what it is a copy of."""
@@ -443,6 +467,7 @@ class _Proof:
                 if _evenly_spaced(found, two, set(ranges)):
                     assert isinstance(found, Load)
                     operands[reader.sources[found][0]] = None
+                    tiles.append((reader.sources[found][0], found.index))
                     return Load(found.buffer, self._settled(found.index))
             raise Illegal(f"its {what} are not evenly spaced in memory")
 
@@ -482,7 +507,14 @@ class _Proof:
         )
         nodes = dict.fromkeys((product.node, *self._nodes(score), self.out.node))
         return Found(
-            attention, tuple(operands), product, self.out, makers, tuple(nodes)
+            attention,
+            tuple(operands),
+            product,
+            self.out,
+            makers,
+            tuple(nodes),
+            tuple(axes[s] for s in self.digits),
+            tuple(tiles),
         )
 
     def _marker(self, product: Definition) -> Load:

@@ -24,6 +24,7 @@ from torch import fx
 
 from .attention import labelled
 from .attention_form import Attention
+from .attention_library import Library
 from .axes import tidy
 from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
 from .grouping import Group, Plan, plan
@@ -64,6 +65,13 @@ class Call:
     """An extern call that the host makes: the ATen call of `node`."""
 
     node: fx.Node
+
+
+@dataclass(frozen=True, eq=False)
+class Attend(Call):
+    """The call of a library that gives what the call of `node` gives."""
+
+    library: Library
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +128,9 @@ def fuse(
     for group in grouped.groups:
         if group.extern is not None and group.extern in lowered.streams:
             found = lowered.streams[group.extern]
+            if found.library is not None:
+                steps.append(Attend(group.extern, found.library))
+                continue
             stored.append(found.result)
             name = namer(prefix + _kernel_name(found.nodes, words or {}))
             attention = _renamed(labelled(found, comments or {}), name)

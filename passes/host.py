@@ -26,10 +26,11 @@ import sympy
 import torch
 from torch import fx
 
+from .attention_library import Operand
 from .definitions import EXTERN, SOURCE, Definition, Number
-from .fuse import Call, Launch, Schedule
+from .fuse import Attend, Call, Launch, Schedule
 from .grouping import base_of
-from .indexing import as_expr
+from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .plans import ATenGraph
 from .spelling import spell, spell_call, spell_expr
@@ -182,7 +183,9 @@ class Host:
             self.named.update({d.node: source.name})
         last = self._last_uses(steps)
         for number, step in enumerate(steps):
-            if isinstance(step, Call):
+            if isinstance(step, Attend):
+                self._attend(step)
+            elif isinstance(step, Call):
                 self._call(step.node)
             else:
                 for buffer in step.kernel.outputs:
@@ -258,7 +261,10 @@ class Host:
             if isinstance(result, fx.Node):
                 kept.update(self._memory_of(result))
         for number, step in enumerate(steps):
-            if isinstance(step, Call):
+            if isinstance(step, Attend):
+                used = [o.definition.name for o in step.library.operands]
+                made = self._names_of(step.node)
+            elif isinstance(step, Call):
                 used = [
                     n for a in step.node.all_input_nodes for n in self._memory_of(a)
                 ]
@@ -307,6 +313,33 @@ class Host:
                 self.imports["from srcjit.runtime import laid_out"] = None
                 text = f"laid_out({text}, {self._tuple(value.stride)})"
             self.lines.append(f"{node.name} = {text}{tail}")
+
+    def _attend(self, step: Attend) -> None:
+        """The call of a library that computes a whole attention."""
+        library, name = step.library, step.node.name
+        self.imports[f"from {library.module} import {library.function}"] = None
+        operands = [self._operand(o) for o in library.operands]
+        arguments = ", ".join([*operands, repr(library.scale)])
+        comment = self.comments.get(step.node, "")
+        tail = f"  # {comment}" if comment else ""
+        size = self._tuple(library.size)
+        self.lines.append(f"{name} = {library.function}({arguments}, {size}){tail}")
+        self.named[step.node] = name
+
+    def _operand(self, operand: Operand) -> str:
+        d = operand.definition
+        name = self.named.get(d.node, d.name) if d.kind == SOURCE else d.name
+        whole = operand.size == d.size and operand.stride == d.stride
+        if whole and operand.offset == 0:
+            return name
+        size, stride = self._tuple(operand.size), self._tuple(operand.stride)
+        plain = d.stride == contiguous_strides(d.size) and operand.offset == 0
+        if plain and operand.stride[1:] == contiguous_strides(operand.size)[1:]:
+            return f"{name}.view{size}"
+        offset = f"{name}.storage_offset()"
+        if operand.offset != 0:
+            offset += f" + {spell_expr(operand.offset, self.symbols)}"
+        return f"torch.as_strided({name}, {size}, {stride}, {offset})"
 
     def _own_tensor(self, node: fx.Node) -> str | None:
         """A reshape of a temporary that is a result: to PyTorch it must not be a view.

@@ -152,7 +152,7 @@ class _SegmentWriter:
         self.target = "aten"
         # At stage `fuse` the groups are those of the kernels.
         wanted = choose(options.target, devices_of(functional))
-        self.streams = self.stage in ("fuse", "emit") and wanted == "triton"
+        self.streams = self.stage in ("fuse", "emit") and wanted != "aten"
         if self.stage == "emit":
             self.target = wanted
             if self.target == "aten":
@@ -238,7 +238,14 @@ class _SegmentWriter:
         else:
             lowered = lower(graph)
             if self.streams:
-                lowered = stream(lowered, keep_fp32=self.options.keep_fp32)
+                lowered = stream(
+                    lowered,
+                    keep_fp32=self.options.keep_fp32,
+                    target=self.options.target,
+                )
+                for node, why in lowered.reasons.items():
+                    said = [c for c in (comments.get(node), f"apart: {why}") if c]
+                    comments[node] = " · ".join(said)
             mutations = self._mutations(graph, lowered) if top else {}
             for note in lowered.notes:
                 log.debug("%s: %s", name, note)

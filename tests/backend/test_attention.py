@@ -10,13 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import fx
 
+import srcjit
 from srcjit.passes.attention import stream, why_not
 from srcjit.passes.attention_form import Visible, visible
 from srcjit.passes.definitions import Lowered
 from srcjit.passes.functional import functionalize
 from srcjit.passes.loops import symbol
 from srcjit.passes.lower import lower
-from tests.backend.support import segment_of
+from tests.backend.support import compiled, segment_of
 
 INF = float("inf")
 
@@ -272,3 +273,92 @@ def test_a_mask_that_is_added_hides_nothing() -> None:
     ((_, found),) = graph.streams.items()
     a = found.attention
     assert visible(a.score, a.rows.symbol, a.columns.symbol) == Visible()
+
+
+# ── one call of a library ─────────────────────────────────────────────────────────────────
+
+
+def scaled(q, k, v):
+    return torch.softmax(q @ k.transpose(-2, -1) / 8.0, -1) @ v
+
+
+def heads(transposed: bool, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    if transposed:
+        return [torch.randn(2, 128, 4, 64).to(dtype).transpose(1, 2) for _ in "qkv"]
+    return [torch.randn(2, 4, 128, 64).to(dtype) for _ in "qkv"]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_library_call_on_a_cpu(transposed: bool, dtype: torch.dtype) -> None:
+    args = heads(transposed, dtype)
+    run = compiled(scaled, *args)
+    assert "attend_cpu(" in run.text and "bmm(" not in run.text
+    (got,), expected = run(*args), scaled(*args)
+    assert got.stride() == expected.stride()
+    torch.testing.assert_close(got, expected)
+    assert got._base is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), INF, -INF])
+@pytest.mark.parametrize("which", [0, 1, 2])
+@pytest.mark.parametrize("positive", [False, True])
+def test_a_library_call_gives_nan_where_eager_does(
+    value: float, which: int, positive: bool
+) -> None:
+    """With positive numbers a row of infinite queries has only infinite scores."""
+    args = heads(False)
+    if positive:
+        args[:2] = [t.abs() for t in args[:2]]
+    run = compiled(scaled, *args)
+    args[which][0, 1, 5] = value
+    for place in ((0, 1, 5), (1, 2, 7, 3)):
+        args[which][place] = value
+        (got,), expected = run(*args), scaled(*args)
+        assert torch.equal(got.isnan(), expected.isnan())
+        assert torch.equal(got.isinf(), expected.isinf())
+
+
+LIBRARY_REASONS: dict[str, tuple[Callable[..., Any], list[torch.Tensor], str]] = {
+    "soft cap": (
+        lambda q, k, v: torch.softmax(torch.tanh(scores(q, k)), -1) @ v,
+        heads(False),
+        "does more than scale",
+    ),
+    "bfloat16": (scaled, heads(False, torch.bfloat16), "rounds bfloat16"),
+    "small": (scaled, qkv(20, 30, dtype=torch.float32), "does not pay for 3600 scores"),
+    "value heads": (
+        scaled,
+        [*heads(False)[:2], heads(False)[2][..., :32]],
+        "takes its shape",
+    ),
+    "grouped": (
+        lambda q, k, v: scaled(
+            q, k[:, :2].repeat_interleave(2, 1), v[:, :2].repeat_interleave(2, 1)
+        ),
+        heads(False),
+        "evenly spaced",
+    ),
+    "columns first": (
+        scaled,
+        [t.mT.contiguous().mT for t in heads(False)],
+        "evenly spaced",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIBRARY_REASONS)
+def test_why_no_library_call(name: str) -> None:
+    function, args, reason = LIBRARY_REASONS[name]
+    graph = lowered(function, *args)
+    said = why_not(last_product(graph), graph, "cpp")
+    assert said is not None and reason in said
+    assert f"apart: {said}" in compiled(function, *args).text
+
+
+def test_sizes_that_vary() -> None:
+    jitted = srcjit.jit(scaled)
+    for length in (100, 150, 200, 1):
+        args = [t.repeat(1, 1, 2, 1)[:, :, :length] for t in heads(False)]
+        torch.testing.assert_close(jitted(*args), scaled(*args))

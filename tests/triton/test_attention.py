@@ -22,6 +22,7 @@ from tests.triton.attention import (
     SIZES_VARY,
     causal,
     chosen,
+    plain,
     qkv,
     soft_cap,
     window,
@@ -98,3 +99,33 @@ def test_compiles_for_sm_90(name: str) -> None:
     )
     assert "wgmma" in made.ptx
     assert made.spills <= 64, made.spills
+
+
+def test_a_library_call_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from srcjit.passes import attention_library
+
+    monkeypatch.setattr(attention_library, "_hopper", lambda _: True)
+    args = [torch.empty(4, 8, 2048, 64, dtype=torch.bfloat16) for _ in "qkv"]
+    text = compiled(plain, *args, target="triton").text
+    assert "attend_cuda(q, k, v, 0.125, (32, 2048, 64))" in text
+    for other in (soft_cap, causal):
+        assert "attend_cuda(" not in compiled(other, *args, target="triton").text
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("value", [0.0, float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_library_call_on_a_gpu(which: int, value: float) -> None:
+    from srcjit.runtime.triton_attention import attend_cuda
+
+    torch.manual_seed(0)
+    args = [t.cuda().abs() for t in qkv(200, d=64)]
+    args[which][0, 1, 5] = args[which][0, 0, 7, 3] = value
+    got = attend_cuda(*args, 64**-0.5, (2, 200, 64)).view(1, 2, 200, 64)
+    eager = plain(*args)
+    assert torch.equal(got.isnan(), eager.isnan())
+    assert torch.equal(got.isinf(), eager.isinf())
+    torch.testing.assert_close(
+        got, eager, rtol=0.05, atol=0.05, equal_nan=True, check_stride=False
+    )
