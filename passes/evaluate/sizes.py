@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _KINDS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float}
-_CALLABLE = {"max", "min", "abs", "size", "stride", "storage_offset"}
+_CALLABLE = {"max", "min", "abs", "float", "size", "stride", "storage_offset"}
 """Functions and methods that the text of a condition may call."""
 
 
@@ -483,6 +483,9 @@ def _printer(names: Mapping[Any, str]) -> Any:
     class Printer(PythonPrinter):
         def _print_Symbol(self, expr: Any) -> str:
             return names[expr]
+
+        def _print_ToFloat(self, expr: Any) -> str:
+            return f"float({self._print(expr.args[0])})"
 
     return Printer()
 

@@ -100,6 +100,8 @@ class Run:
                     self._hear(ready)
                 if self.programs >= given.count or (given.inject and self.failures):
                     break
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
         finally:
             for process in self.processes.values():
                 process.kill()

@@ -76,6 +76,15 @@ FOUND = {
         torch.mul(shared, 2, out=shared)
         """,
     ),
+    "a size is compared as the float that it is compared as": (
+        "tensors symbolic",
+        """
+        v1 = n + len(mode)
+        if torch.tensor(0.5).detach() > v1:
+            st.count += 1
+        return torch.full((2,), 2.0) > v1, torch.tensor(3.0) * v1
+        """,
+    ),
 }
 
 
