@@ -27,6 +27,7 @@ from srcjit.origin import Origin
 from . import autograd, plans
 from .attention import stream
 from .definitions import Definition, Lowered
+from .epilogues import ride_activations
 from .functional import Functional, functionalize
 from .fuse import Call, Schedule, fuse
 from .groups_text import flat_lines, group_functions
@@ -229,6 +230,7 @@ class _SegmentWriter:
         """The text of one graph as a function; its definitions go before it."""
         if self.stage in ("fuse", "emit"):
             ride_sums(graph, keep_fp32=self.options.keep_fp32)
+            ride_activations(graph, keep_fp32=self.options.keep_fp32)
         shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)
