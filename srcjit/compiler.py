@@ -161,6 +161,7 @@ def compile_specialization(
         GraphBreakError: It has a graph break, and `options.fullgraph` allows none.
         CompilerFault: srcjit failed. Any other exception is a fault too.
     """
+    from srcjit.passes.evaluate.sizes import CannotSpell
     from srcjit.passes.pipeline import specialize
 
     state = GlobalState.now()
@@ -181,6 +182,9 @@ def compile_specialization(
             specialized, codes = attempt(wanted)
         except (GraphBreak, GraphBreakError):
             raise
+        except CannotSpell as problem:
+            log.info("`%s` is compiled for fixed sizes: %s", source.qualname, problem)
+            specialized, codes = attempt(replace(wanted, fixed=True))
         except Exception as problem:
             symbolic = wanted.sizes or wanted.changed or options.dynamic
             if not symbolic or os.environ.get("SRCJIT_RAISE") == "1":

@@ -17,7 +17,7 @@ import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _KINDS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float}
-_CALLABLE = {"max", "min", "abs", "float", "size", "stride", "storage_offset"}
-"""Functions and methods that the text of a condition may call."""
+_CALLABLE = {"max", "min", "abs", "size", "stride", "storage_offset"}
+"""Functions and methods that the text of a number may call."""
+
+_CALLABLE_IN_CONDITIONS = _CALLABLE | {"float", "int", "round", "__floor__", "__ceil__"}
+"""The same for a condition, where names of built-in functions mean those."""
 
 
 class CannotSpell(Exception):
@@ -281,7 +284,7 @@ class Sizes:
             if symbol in in_decisions and not re.search(r"\.size\(\d+\)$", place.guard):
                 texts[f"2 <= {place.guard}"] = None
         for expression in decided:
-            text = spelled(expression, names)
+            text = spelled(expression, names, _CALLABLE_IN_CONDITIONS)
             if text != "True":
                 texts[text] = None
         new = [
@@ -458,8 +461,15 @@ def is_symbolic(result: Any) -> bool:
     return isinstance(result, _SYMBOLIC)
 
 
-def spelled(expression: Any, names: Mapping[Any, str]) -> str:
+def spelled(
+    expression: Any, names: Mapping[Any, str], callable_: Set[str] = _CALLABLE
+) -> str:
     """Returns the Python text of an expression over symbols.
+
+    Args:
+        expression: The expression.
+        names: What the text calls the symbols.
+        callable_: Names of functions and methods that it may call.
 
     Raises:
         CannotSpell: It has none.
@@ -472,7 +482,7 @@ def spelled(expression: Any, names: Mapping[Any, str]) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if called not in _CALLABLE:
+            if called not in callable_:
                 raise CannotSpell(text)
     return text
 
@@ -484,8 +494,39 @@ def _printer(names: Mapping[Any, str]) -> Any:
         def _print_Symbol(self, expr: Any) -> str:
             return names[expr]
 
+        def _print_Float(self, expr: Any) -> str:
+            return repr(float(expr))  # sympy prints fifteen digits
+
         def _print_ToFloat(self, expr: Any) -> str:
             return f"float({self._print(expr.args[0])})"
+
+        def _print_FloorToInt(self, expr: Any) -> str:
+            return f"({self._print(expr.args[0])}).__floor__()"
+
+        def _print_CeilToInt(self, expr: Any) -> str:
+            return f"({self._print(expr.args[0])}).__ceil__()"
+
+        def _print_TruncToInt(self, expr: Any) -> str:
+            return f"int({self._print(expr.args[0])})"
+
+        def _print_TruncToFloat(self, expr: Any) -> str:
+            return f"float(int({self._print(expr.args[0])}))"
+
+        def _print_CeilDiv(self, expr: Any) -> str:
+            number, by = map(self._print, expr.args)
+            return f"(-(-({number}) // ({by})))"
+
+        def _print_LShift(self, expr: Any) -> str:
+            number, by = map(self._print, expr.args)
+            return f"(({number}) << ({by}))"
+
+        def _print_RShift(self, expr: Any) -> str:
+            number, by = map(self._print, expr.args)
+            return f"(({number}) >> ({by}))"
+
+        def _print_Where(self, expr: Any) -> str:
+            test, first, second = map(self._print, expr.args)
+            return f"(({first}) if ({test}) else ({second}))"
 
     return Printer()
 
