@@ -24,7 +24,7 @@ from srcjit.passes.boxes import Boxes, CannotOutline, binds_last
 from srcjit.passes.flow import Walk, deleted
 from srcjit.passes.namer import Namer
 from srcjit.passes.resume import function_of
-from srcjit.passes.scopes import live_in, writes
+from srcjit.passes.scopes import captured, live_in, reads, writes
 
 NEXT, BREAK, RETURN, CONTINUE = range(4)
 """How an outlined body ended."""
@@ -192,6 +192,10 @@ class Outliner:
             for name in unbound_values
             for statement in parsed(f"if {name} is UNBOUND: del {name}\n")
         ]
+        given = {*values, *self.boxes}
+        for name in sorted(self._unbound(body) - given):
+            # Binding and deleting it makes it a local that is not bound.
+            prologue += parsed(f"{name} = None\ndel {name}\n")
         body = [*self._declarations(), *prologue, *body]
         for statement in body:
             self.origins.inherit(statement, self.statements[0])
@@ -318,6 +322,11 @@ class Outliner:
     def _parameters(self, body: list[Statement], order: list[str]) -> list[str]:
         wanted = live_in(body) & self.around.local
         return [name for name in order if name in wanted and name in self.around.maybe]
+
+    def _unbound(self, body: list[Statement]) -> set[str]:
+        """Locals that the body reads, or hands to nested functions, and that are not bound."""
+        used = (reads(body) | captured(body)) & self.around.local
+        return used - self.around.maybe - writes(body)
 
     def _declarations(self) -> list[Statement]:
         names = sorted(writes(self.statements) & self.around.global_names)

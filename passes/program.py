@@ -141,6 +141,11 @@ class Continuation:
     """Parameters that are run-time numbers: not specialized on unless something needs them."""
 
 
+NOT_BOUND = object()
+"""Among the objects that a residual program names: a variable of the function around the
+user's that is not bound."""
+
+
 @dataclass(frozen=True)
 class Native:
     """A statement block that runs natively in another module's globals (from an inlined callee)."""

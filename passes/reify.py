@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
-from srcjit.origin import Origin
+from srcjit.origin import Origin, Origins
 
 from .evaluate.breaks import Break
 from .evaluate.lazy import LazyItems
@@ -69,9 +69,13 @@ class Reifier:
         raise NotImplementedError
 
     def emit_statement(
-        self, statement: cst.CSTNode, origin: Origin | None, note: str = ""
+        self,
+        statement: cst.CSTNode,
+        origin: Origin | None,
+        note: str = "",
+        origins: Origins | None = None,
     ) -> None:
-        """Adds a native statement."""
+        """Adds a native statement; `origins` has the lines of its parts."""
         raise NotImplementedError
 
     def fresh(self, hint: str) -> str:

@@ -11,14 +11,17 @@ variable of its own where identity matters.
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterable, Iterator
+import tokenize
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
+from libcst.metadata import MetadataWrapper, PositionProvider
 
-from srcjit.origin import Origin
+from srcjit.origin import Origin, Origins
 
 from . import closing
 from .evaluate.sources import Argument
@@ -72,9 +75,18 @@ class ResidualBuilder(Reifier):
     def emit(self, text: str, origin: Origin | None = None, note: str = "") -> None:
         """Adds one line (or several) at the current indentation; `note` explains the first."""
         origin = origin or self.ev.statement_origin()
+        self._add(text.strip("\n"), lambda number: origin, note)
+
+    def _add(
+        self, text: str, origin_of: Callable[[int], Origin | None], note: str
+    ) -> None:
+        """Adds the lines of a text; lines inside of a string stay as they are."""
         pad = "    " * self._indent
-        for line in text.splitlines():
-            self.lines.append((pad + line if line.strip() else "", origin, note))
+        inside = lines_inside_strings(text)
+        for number, line in enumerate(text.split("\n"), 1):
+            if number not in inside:
+                line = pad + line if line.strip() else ""
+            self.lines.append((line, origin_of(number), note))
             note = ""
 
     def emit_tracked(self, text: str) -> None:
@@ -84,10 +96,30 @@ class ResidualBuilder(Reifier):
         self.ev.journal.record(lambda: self.lines.__delitem__(slice(count, None)))
 
     def emit_statement(
-        self, statement: cst.CSTNode, origin: Origin | None, note: str = ""
+        self,
+        statement: cst.CSTNode,
+        origin: Origin | None,
+        note: str = "",
+        origins: Origins | None = None,
     ) -> None:
-        """Adds a native statement."""
-        self.emit(cst.Module([]).code_for_node(statement).strip("\n"), origin, note)
+        """Adds a native statement; `origins` has the lines of its parts."""
+        text = cst.Module([]).code_for_node(statement)
+        if origins is None or origin is None or "\n" not in text.strip("\n"):
+            self.emit(text, origin, note)
+            return
+        blank = len(text) - len(text.lstrip("\n"))
+        found = line_origins(statement, origins)
+        last = origin
+
+        def origin_of(number: int) -> Origin:
+            nonlocal last
+            inner = found.get(number + blank)
+            # What has no line of its own has the whole statement's.
+            if inner is not None and inner != origin and inner.file == last.file:
+                last = inner
+            return last
+
+        self._add(text.strip("\n"), origin_of, note)
 
     @contextmanager
     def indented(self) -> Iterator[None]:
@@ -282,6 +314,32 @@ class ResidualBuilder(Reifier):
         origins = {i + 2: o for i, (_, o, _) in enumerate(self.lines) if o is not None}
         notes = {i + 2: note for i, (_, _, note) in enumerate(self.lines) if note}
         return Residual("\n".join(lines) + "\n", origins, dict(self.constants), notes)
+
+
+def lines_inside_strings(text: str) -> set[int]:
+    """Lines of a text that begin inside of a string."""
+    found: set[int] = set()
+    if "\n" not in text or not any(mark in text for mark in ('"""', "'''", "\\\n")):
+        return found
+    for token in tokenize.generate_tokens(io.StringIO(text + "\n").readline):
+        name = tokenize.tok_name[token.type]
+        if name == "STRING" or name.startswith("FSTRING"):
+            found.update(range(token.start[0] + 1, token.end[0] + 1))
+    return found
+
+
+def line_origins(statement: cst.CSTNode, origins: Origins) -> dict[int, Origin]:
+    """Where each line of a statement's text comes from."""
+    module = MetadataWrapper(cst.Module([statement]), unsafe_skip_copy=True)  # type: ignore[list-item]
+    found: dict[int, Origin] = {}
+    for node, place in module.resolve(PositionProvider).items():
+        origin = origins.get(node)
+        line = place.start.line
+        if origin is not None:
+            known = found.get(line)
+            if known is None or origin.line < known.line:
+                found[line] = origin
+    return found
 
 
 def tensors_in(

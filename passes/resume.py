@@ -53,7 +53,7 @@ from srcjit.origin import Origins
 from srcjit.passes.blocks import Statement, line, map_blocks, suite_of
 from srcjit.passes.clone import clone, clone_all
 from srcjit.passes.namer import Namer
-from srcjit.passes.scopes import ends, reads, writes
+from srcjit.passes.scopes import captured, ends, reads, writes
 from srcjit.source import FunctionSource
 
 ONCE = "once"
@@ -212,7 +212,8 @@ def make_resume(
         bound_here = sorted(set(names) & written)
         if bound_here:
             prologue.append(line(f"{word} {', '.join(bound_here)}"))
-    for variable in sorted(set(unbound) & (read - written)):
+    used = read | captured(list(statements))
+    for variable in sorted(set(unbound) & (used - written)):
         # Binding and deleting it makes it a local that is not bound.
         prologue += [line(f"{variable} = None"), line(f"del {variable}")]
     for variable in sorted(maybe_unbound):

@@ -81,6 +81,9 @@ def user_lines(origins: Mapping[str, Origin]) -> dict[str, str]:
         text = (
             linecache.getline(origin.file, origin.line).strip() if origin.file else ""
         )
+        # The comment may stand in a kernel, which is text in triple quotes, in C++ where a
+        # backslash at the end joins the next line.
+        text = text.replace('"""', "'''").rstrip("\\")
         lines[name] = f"{origin.line}: {text}" if text else ""
     return lines
 

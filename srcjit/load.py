@@ -29,6 +29,7 @@ from srcjit.diagnostics import CompilerFault
 from srcjit.dynamo import opaque
 from srcjit.nodes import subtree
 from srcjit.origin import Origin
+from srcjit.passes.program import NOT_BOUND
 from srcjit.source import FunctionSource
 
 _LINE_COMMENT = re.compile(r"#\s?(\d+)(?:–\d+)?:")
@@ -213,7 +214,8 @@ def build_function(
         if name in cells:
             closure.append(cells[name])
         elif name in names:
-            closure.append(CellType(names[name]))
+            bound = names[name] is not NOT_BOUND
+            closure.append(CellType(names[name]) if bound else CellType())
         elif name == "__class__":
             # To name `super`, even with arguments, makes this cell; nothing reads it then.
             closure.append(CellType())

@@ -19,6 +19,7 @@ import libcst as cst
 from srcjit.diagnostics import GraphBreak
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
+from ..program import NOT_BOUND
 from ..scopes import (
     captured,
     declared,
@@ -442,6 +443,20 @@ def free_names(function: FunctionValue) -> list[str]:
     return found
 
 
+def unbound_names(function: FunctionValue) -> set[str]:
+    """Variables of the functions around that a function names and that are not bound."""
+    source = nested_source(function)
+    used = reads(source.tree.body) | captured(source.tree.body)
+    found = set()
+    for name in used - local_names(source.tree):
+        frame: Frame | None = function.frame
+        while frame is not None and name not in frame.locals:
+            frame = frame.parent
+        if frame is not None and name not in frame.env:
+            found.add(name)
+    return found
+
+
 def captured_values(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
     """Yields the values that a function closes over, and its defaults and attributes."""
     from .names import load
@@ -491,7 +506,10 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     replaced = replaced.with_changes(name=cst.Name(name), decorators=())
     statement = rename(replaced, mapping, function.frame.origins)
     origin = ev.origin_of(function.frame, function.node)
-    residual.emit_statement(statement, origin)
+    for missing in unbound_names(function) & residual.ev.own_locals:
+        residual.ev.own_locals.discard(missing)
+        residual.constants[missing] = NOT_BOUND
+    residual.emit_statement(statement, origin, origins=function.frame.origins)
     if mapping and origin is not None:
         assert isinstance(statement, cst.FunctionDef)
         made = dataclasses.replace(

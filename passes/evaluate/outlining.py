@@ -7,6 +7,7 @@ their live variables, which are compiled like any other function.
 
 from __future__ import annotations
 
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -22,7 +23,7 @@ from ..outline import (
     outline_while,
     outline_with,
 )
-from ..program import Continuation, Native
+from ..program import NOT_BOUND, Continuation, Native
 from ..residual import roots
 from ..scopes import captured, definitely_bound, reads, rename, substitute, writes
 from . import names, resuming
@@ -89,6 +90,7 @@ def emit_native(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )
     unbound = _unbound_names(frame, statements, values)
+    _leave_unbound(ev, frame, statements)
     if needs_own_globals(ev, frame) or used_globals(frame, statements):
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
     renamed = _unbind(ev, unbound, values)
@@ -122,7 +124,7 @@ def emit_native(
         changed = {old: new for old, new in renamed.items() if old != new}
         if changed:
             made = rename(made, changed, frame.origins)
-        residual.emit_statement(made, origin, note)
+        residual.emit_statement(made, origin, note, frame.origins)
         note = ""
     for name in bound:
         residual.overwritten(renamed[name])
@@ -162,6 +164,24 @@ def _unbound_names(
     """Locals that statements read or delete and that are not bound."""
     used = reads(statements).union(*(deleted(s) for s in statements))
     return sorted((used & frame.locals) - set(values))
+
+
+def missing_cells(frame: Frame, statements: list[Any]) -> dict[str, CellType]:
+    """Empty cells for variables of the functions around that are read and not bound."""
+    found = {}
+    for name in reads(statements) | captured(statements):
+        owner = None if name in frame.locals else names.owner_of(frame, name)
+        if owner is not None and name not in owner.env:
+            found[name] = CellType()
+    return found
+
+
+def _leave_unbound(ev: Evaluator, frame: Frame, statements: list[Any]) -> None:
+    """Has the program find such variables not bound, if it has none of that name."""
+    for name in missing_cells(frame, statements):
+        if name in ev.own_locals:
+            ev.own_locals.discard(name)
+            ev.residual.constants[name] = NOT_BOUND
 
 
 def _unbind(
@@ -265,7 +285,8 @@ def _foreign(
         class_name=frame.source.class_name,
     )
     resuming.user_cells(ev, frame, statements)  # guards them
-    ev.natives.append(Native(name, source, frame.scope.globals, frame.scope.cells))
+    cells = {**frame.scope.cells, **missing_cells(frame, statements)}
+    ev.natives.append(Native(name, source, frame.scope.globals, cells))
     args = ", ".join(residual.reify(values[p]) for p in params)
     variables = {n: residual.fresh(n) for n in results}
     residual.maybe_unbound |= {variables[n] for n in uncertain}
@@ -359,7 +380,10 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         _emit_compound(ev, frame, statement, [statement], note)
         return
     for function in made.functions:
-        cells = resuming.user_cells(ev, frame, function.body)
+        cells = {
+            **resuming.user_cells(ev, frame, function.body),
+            **missing_cells(frame, [function]),
+        }
         source = FunctionSource.from_tree(
             function.name.value,
             function,

@@ -13,6 +13,7 @@ actually arrives, and can break again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from types import CellType
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -204,6 +205,7 @@ def _continuation(
         wanted, key=lambda n: (n not in original, _position(original, n), n)
     )
     unbound = set()
+    missing: dict[str, CellType] = {}
     maybe_unbound = set()
     dynamic: set[str] = set()
     if inner is not None:
@@ -216,7 +218,10 @@ def _continuation(
                 continue
             value = owner.env.get(name)
             if value is None:
-                unbound.add(name)
+                if owner is frame:
+                    unbound.add(name)
+                else:
+                    missing[name] = CellType()
                 continue
         params.append(name)
         if name in iterators and not is_visible(ev, value):
@@ -237,7 +242,7 @@ def _continuation(
         label = f"{frame.source.name}_{label}"
     name = ev.namer.fresh(label)
     _share_nonlocals(ev, frame)
-    cells = user_cells(ev, frame, statements)
+    cells = {**user_cells(ev, frame, statements), **missing}
     source = make_resume(
         name,
         [*prefix, *statements],

@@ -12,6 +12,7 @@ in the same residual program; hand the rest of the program to a resume function.
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,9 @@ def _simple(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
     if len(made) > 1 or made[0] is not statement:
         _push(frame, made)
         return
-    loop = as_loop(statement, ev.namer, frame.origins)
+    loop = None
+    if not _reads_unbound(frame, statement):
+        loop = as_loop(statement, ev.namer, frame.origins)
     if loop is not None:
         _learn_names(ev, frame, loop)
         _push(frame, loop)
@@ -156,6 +159,15 @@ def _simple(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
         return
     origin = stop.diagnostic.origin or frame.origins.get(statement)
     native(ev, frame, statement, stop, origin)
+
+
+def _reads_unbound(frame: Frame, statement: Any) -> bool:
+    """Whether a statement reads a local that is not bound.
+
+    Up to Python 3.11 a comprehension that does says so in other words than a loop.
+    """
+    read = reads(statement) & frame.locals
+    return sys.version_info < (3, 12) and bool(read - set(frame.env))
 
 
 def _assertion(ev: Evaluator, frame: Frame, statement: Any) -> bool:

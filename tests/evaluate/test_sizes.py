@@ -460,3 +460,34 @@ def test_a_size_survives_its_variable():
         return x * n
 
     check(f, rows(*LENGTHS), "emit")
+
+
+def equals_a_float(x, n):
+    return x * 2 if torch.sym_float(n) == 2.0 else x + 1
+
+
+def compared_with_a_tensor(x, n):
+    y = torch.tensor(0.5).clamp(-2, 2)
+    return x * n if y > n else x - n
+
+
+def rounded_and_shifted(x, n):
+    small = round(n / 2) > 1 and int(float(n) / 3) < 4 and (n >> 1) < 4
+    return x + 1 if small and math.floor(n / 3) == 1 else x * math.ceil(n / 2)
+
+
+def roots_and_tenths(x, n):
+    if math.sqrt(n) > 1.3 and 0.1 * n > 0.30000000000000004 or math.log(n) > 9:
+        return x + 1
+    return x if torch.sym_float(x.shape[0]) / 3 > 1.5 else x - 1
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [equals_a_float, compared_with_a_tensor, rounded_and_shifted, roots_and_tenths],
+)
+def test_every_condition_has_a_text(fn):
+    jitted = srcjit.jit(fn)
+    for n in (2, 3, 4, 5, 7, 2, 8, 9, 13):
+        x = torch.arange(float(n + 1))
+        assert torch.equal(jitted(x, n), fn(x, n)), n
