@@ -74,7 +74,15 @@ def specialize(
         grad = torch.is_grad_enabled()
         try:
             return _evaluate(
-                function, source, arguments, options, dynamic, sizes, left, shared
+                function,
+                source,
+                arguments,
+                options,
+                dynamic,
+                sizes,
+                left,
+                shared,
+                (hints or Hints()).resumed,
             )
         except ShareVariables as again:
             known = shared.get(again.place, frozenset())
@@ -109,6 +117,7 @@ def _evaluate(
     sizes: Mapping[str, frozenset[int]] | None,
     left: frozenset[Origin],
     shared: Mapping[Place, frozenset[str]],
+    resumed: frozenset[Origin],
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
@@ -119,6 +128,7 @@ def _evaluate(
     ev = Evaluator(function, source, options, dynamic, taken, sizes)
     ev.python_generators = left
     ev.shared_variables = shared
+    ev.resumed = resumed
     scope = Scope(
         function.__globals__,
         None,

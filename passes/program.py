@@ -82,6 +82,8 @@ class Hints:
 
     changed: frozenset[str] = frozenset()
     sizes: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    resumed: frozenset[Origin] = frozenset()
+    """Where the functions broke whose rest this function is the rest of."""
     fixed: bool = False
     """Nothing may be symbolic whose value is at hand: PyTorch or a pass cannot do with it."""
 
@@ -139,6 +141,8 @@ class Continuation:
     """Objects of the compiler that the text names."""
     dynamic: frozenset[str] = frozenset()
     """Parameters that are run-time numbers: not specialized on unless something needs them."""
+    resumed: frozenset[Origin] = frozenset()
+    """Where the functions broke whose rest it is."""
 
 
 NOT_BOUND = object()

@@ -458,7 +458,9 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
         with _building:
             if not built:
                 function, source = write()
-                hints = Hints(changed=continuation.dynamic)
+                hints = Hints(
+                    changed=continuation.dynamic, resumed=continuation.resumed
+                )
                 built.append(
                     Dispatcher(function, options, source=source, stub=stub, hints=hints)
                 )

@@ -217,7 +217,7 @@ def learn(
             tree = ast.parse(guard.text.strip(), mode="eval")
             roots = {*scope, "user_globals", "cells"}
             changed.update(_paths(tree, roots))
-    return Hints(frozenset(changed), sizes)
+    return replace(known, changed=frozenset(changed), sizes=sizes, fixed=False)
 
 
 def _changed_sizes(guard: TensorGuard, scope: Mapping[str, Any]) -> frozenset[int]:

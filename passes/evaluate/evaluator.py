@@ -135,6 +135,8 @@ class Evaluator:
         """Statements whose generators Python makes, because they live across a break."""
         self.shared_variables: Mapping[Place, frozenset[str]] = {}
         """Variables of functions that are kept in lists, because nested functions share them."""
+        self.resumed: frozenset[Origin] = frozenset()
+        """Where the functions broke whose rest the function is."""
         self.effects: list[Effect] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}

@@ -400,6 +400,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
                 cells,
                 kind="body",
                 names=resuming.compiler_objects(frame),
+                resumed=ev.resumed,
             )
         )
     for name, helper in resuming.helper_names().items():

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from srcjit.origin import Origin
+
 from ..outline import UNBOUND, Box
 from ..program import Continuation
 from ..residual import reaches
@@ -204,6 +206,9 @@ def _continuation(
     ordered = sorted(
         wanted, key=lambda n: (n not in original, _position(original, n), n)
     )
+    place = _place(frame, statements)
+    # NOTE: a loop that breaks in each iteration would cost a function for each of them.
+    again = place in ev.resumed
     unbound = set()
     missing: dict[str, CellType] = {}
     maybe_unbound = set()
@@ -225,7 +230,7 @@ def _continuation(
                 continue
         params.append(name)
         if name in iterators and not is_visible(ev, value):
-            args.append(_iterations(ev, value))
+            args.append(_iterations(ev, value, 0 if again else _UNROLLED_RESUMES))
         else:
             args.append(ev.residual.reify(ev.look(value)))
         if args[-1] in ev.residual.maybe_unbound:
@@ -234,7 +239,7 @@ def _continuation(
             ev.needed is not None and mentions(ev.needed.text, value.text)
         ):
             dynamic.add(name)
-    line = _line(frame, statements)
+    line = frame.source.first_line if place is None else place.line
     label = f"resume_{line}"
     if kind and frame is ev.frames[-1]:
         label = f"{label}_{kind}"
@@ -263,6 +268,7 @@ def _continuation(
         cells,
         names=extra_names,
         dynamic=frozenset(dynamic),
+        resumed=ev.resumed if place is None else ev.resumed | {place},
     )
     return name, params, args, continuation
 
@@ -311,15 +317,21 @@ def user_cells(ev: Evaluator, frame: Frame, statements: Any) -> dict[str, Any]:
     return cells
 
 
-def _iterations(ev: Evaluator, value: Value) -> str:
-    """The expression that hands on an iterator that only a loop has."""
+def _iterations(ev: Evaluator, value: Value, unrolled: int) -> str:
+    """The expression that hands on an iterator that only a loop has.
+
+    Args:
+        ev: The evaluator.
+        value: The iterator.
+        unrolled: How many iterations a function that gets it may unroll.
+    """
     if isinstance(value, IteratorValue) and not value.generator:
         left = value.items
         if isinstance(left, ListValue):
             if is_visible(ev, left):
                 return ev.residual.reify(value)
             left = ev.list_items(left)
-        if len(left) - value.position > _UNROLLED_RESUMES:
+        if len(left) - value.position > unrolled:
             return (
                 f"iter({ev.residual.reify(TupleValue(list(left[value.position :])))})"
             )
@@ -361,9 +373,7 @@ def _pending_call(ev: Evaluator, frame: Frame) -> cst.SimpleStatementLine:
     return pending
 
 
-def _line(frame: Frame, statements: list[Any]) -> int:
-    for statement in statements:
-        origin = frame.origins.get(statement)
-        if origin is not None:
-            return origin.line
-    return frame.source.first_line
+def _place(frame: Frame, statements: list[Any]) -> Origin | None:
+    """Where the rest of a program begins."""
+    origins = (frame.origins.get(statement) for statement in statements)
+    return next((origin for origin in origins if origin is not None), None)
