@@ -39,6 +39,7 @@ from .evaluate.values import (
     TupleValue,
     Unknown,
     Value,
+    described,
     is_constant,
 )
 
@@ -285,7 +286,7 @@ class Reifier:
                 context = self.constant_name(value.value[0], value.value[0].__name__)
                 given = ", ".join(self.reify(Known(a)) for a in value.value[1])
                 return f"{context}({given})"
-        raise Break("SJ020", f"a {type(value).__name__} cannot be handed to Python")
+        raise Break("SJ020", f"{described(value)} cannot be handed to Python")
 
     def _mutable(self, value: Value, text: str, hint: str) -> str:
         if id(value) in self._inline:

@@ -23,6 +23,7 @@ from .values import (
     Unknown,
     Value,
     constant,
+    described,
 )
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
                 return
         _store_outside(ev, base, name, value)
         return
-    raise Break("SJ021", f"store to attribute `{name}` of a {type(base).__name__}")
+    raise Break("SJ021", f"store to attribute `{name}` of {described(base)}")
 
 
 def _check_dataclass(cls: Any, name: str) -> None:

@@ -50,6 +50,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
 )
 
@@ -137,7 +138,7 @@ def load(ev: Evaluator, base: Value, name: str) -> Value:
             return load(ev, pin(ev, base), name)
         case Scalar():
             raise Break("SJ020", f"`{name}` of a run-time number", harmless=True)
-    raise Break("SJ020", f"attribute `{name}` of a {type(base).__name__}")
+    raise Break("SJ020", f"attribute `{name}` of {described(base)}")
 
 
 def has(ev: Evaluator, base: Value, name: str) -> bool:

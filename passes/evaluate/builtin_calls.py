@@ -31,6 +31,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     python_type,
 )
 
@@ -106,7 +107,7 @@ def class_of(ev: Evaluator, value: Value) -> type:
         ev.guards.type_of(value.source, value.obj)
     cls = python_type(value)
     if cls is None:
-        raise Break("SJ020", f"the class of a {type(value).__name__}")
+        raise Break("SJ020", f"the class of {described(value)}")
     return cls
 
 

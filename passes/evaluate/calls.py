@@ -65,6 +65,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
 )
 
@@ -163,7 +164,7 @@ def resolve(
             raise Break("SJ011", "the called value is not known", needs_unknown=True)
         case Known():
             return _known(ev, function, args, kwargs)
-    raise Break("SJ011", f"a {type(function).__name__} is called")
+    raise Break("SJ011", f"{described(function)} is called")
 
 
 def _known(

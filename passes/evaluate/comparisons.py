@@ -35,6 +35,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
     python_type,
 )
@@ -327,7 +328,7 @@ def contains(ev: Evaluator, item: Value, container: Value) -> bool:
             return ev.known(item, "`in`") in module_keys(ev, container)
         case TensorValue():
             raise Break("SJ101", "`in` of a tensor")
-    raise Break("SJ020", f"`in` of a {type(container).__name__}")
+    raise Break("SJ020", f"`in` of {described(container)}")
 
 
 def _contains_known(ev: Evaluator, item: Value, container: Known) -> bool:

@@ -24,6 +24,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
 )
 
@@ -63,7 +64,7 @@ def call_method(
     if isinstance(receiver, ViewValue):
         return dict_methods.view_method(ev, receiver, name, args)
     if handler is None:
-        raise Break("SJ020", f"method `{name}` of a {type(receiver).__name__}")
+        raise Break("SJ020", f"method `{name}` of {described(receiver)}")
     return checked(handler, ev, receiver, *args, **kwargs)  # type: ignore[no-any-return]
 
 

@@ -37,6 +37,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
 )
 
@@ -78,7 +79,7 @@ def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
             raise unknown_operand("a loop goes over")
         case Scalar():
             raise Break("SJ030", "raises TypeError: a number is not iterable")
-    raise Break("SJ041", f"loop over a {type(value).__name__}")
+    raise Break("SJ041", f"loop over {described(value)}")
 
 
 def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValue:

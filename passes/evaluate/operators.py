@@ -24,6 +24,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
     python_type,
 )
@@ -292,7 +293,7 @@ def in_place(ev: Evaluator, node_type: type, left: Value, right: Value) -> Value
         changed = change(ev, name, left, right)
         if changed is not None:
             return changed
-        raise Break("SJ030", f"an in-place `{name}` of a {type(left).__name__}")
+        raise Break("SJ030", f"an in-place `{name}` of {described(left)}")
     if user_operators.is_user_object(left):
         result = user_operators.in_place(ev, name, left, right)
         if result is not None:

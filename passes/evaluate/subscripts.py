@@ -27,6 +27,7 @@ from .values import (
     Unknown,
     Value,
     constant,
+    described,
     is_constant,
 )
 
@@ -66,7 +67,7 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
                 return result
             if isinstance(base, Known):
                 return _known_item(ev, base, index)
-    raise Break("SJ020", f"a subscript of a {type(base).__name__}")
+    raise Break("SJ020", f"a subscript of {described(base)}")
 
 
 def _key(ev: Evaluator, index: Value) -> Any:

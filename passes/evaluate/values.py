@@ -334,6 +334,23 @@ def python_type(value: Value) -> type | None:
             return None
 
 
+def described(value: Value) -> str:
+    """What a user would call the object that `value` stands for: "a `dict`"."""
+    kind = python_type(value)
+    if kind is not None:
+        return f"a `{kind.__name__}`"
+    match value:
+        case IteratorValue():
+            return "an iterator"
+        case ContextValue():
+            return "a context manager"
+        case BuiltinMethod():
+            return f"the method `{value.attribute}`"
+        case SuperValue():
+            return "a `super` object"
+    return "a value that is not known"
+
+
 class _Holder:
     def method(self) -> None: ...
 
