@@ -76,6 +76,7 @@ def emit_segment(functional: Functional, name: str, forward_name: str) -> str:
     lines = [f"def {name}({', '.join(parameters)}):"]
     call = f"{forward_name}({', '.join(parameters)})"
     lines += indented(_guarded_call(functional, names, call), 1)
+    lines += indented(count_writes(zip(names, functional.versions)), 1)
     lines += indented(after_the_call(functional, parameters, names), 1)
     return "\n".join(lines) + "\n"
 
@@ -116,7 +117,15 @@ def emit_autograd(
             "@staticmethod",
             f"def forward({', '.join([ctx, *parameters])}):",
             *indented(
-                _forward_lines(backward, forward, forward_name, parameters, names, ctx),
+                _forward_lines(
+                    backward,
+                    functional.versions,
+                    forward,
+                    forward_name,
+                    parameters,
+                    names,
+                    ctx,
+                ),
                 1,
             ),
             "",
@@ -166,9 +175,12 @@ def after_the_call(
         results: Expressions for the forward results.
     """
     lines = [
-        f"{parameters[m.input]}{'' if m.counted else '.data'}.copy_({results[m.output]})"
+        f"{parameters[m.input]}{'' if m.versions else '.data'}.copy_({results[m.output]})"
         for m in functional.mutations
     ]
+    lines += count_writes(
+        (parameters[m.input], m.versions - 1) for m in functional.mutations
+    )
     taken = {*parameters, *results}
     shared = {p.output for p in functional.outputs if isinstance(p, SameAsOutput)}
     spelled: list[str] = []
@@ -190,6 +202,20 @@ def after_the_call(
         returned.append(text)
         spelled.append(text)
     lines.append(f"return ({''.join(f'{r}, ' for r in returned).strip()})")
+    return lines
+
+
+def count_writes(written: Iterable[tuple[str, int]]) -> list[str]:
+    """Returns the lines that count writes of which PyTorch does not know.
+
+    Args:
+        written: Expressions of tensors, and how many writes to count for each.
+    """
+    lines = []
+    for tensor, times in written:
+        if times > 0:
+            text = tensor if times == 1 else f"({tensor},) * {times}"
+            lines.append(f"torch.autograd.graph.increment_version({text})")
     return lines
 
 
@@ -226,6 +252,7 @@ def _guarded_call(functional: Functional, names: Sequence[str], call: str) -> li
 
 def _forward_lines(
     backward: Backward,
+    versions: Sequence[int],
     forward: ATenGraph,
     forward_name: str,
     parameters: Sequence[str],
@@ -241,6 +268,8 @@ def _forward_lines(
         )
         if _is_tensor(result) and is_view(result)
     ]
+    # NOTE: before they are saved; autograd refuses what is written to later.
+    lines += count_writes(zip(names, versions))
     tensors: list[str] = []
     numbers: list[str] = []
     for save, value in zip(backward.saved, backward.graph.inputs, strict=False):

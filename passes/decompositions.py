@@ -79,6 +79,9 @@ logaddexp logaddexp2 _reshape_alias lift_fresh detach _unsafe_view
 zeros_like zeros ones ones_like new_zeros new_ones new_full zero fill.Scalar fill.Tensor
 """.split()
 
+CHECKS_DATA = "nll_loss_forward nll_loss2d_forward binary_cross_entropy".split()
+"""Losses whose kernels for the CPU raise where a target or an input is out of range."""
+
 CHOSEN = NORMALIZATIONS + LOSSES + ACTIVATION_GRADIENTS + VIEW_GRADIENTS + ARITHMETIC
 """Names of the ops that PyTorch's table decomposes here (`.default` where none is given)."""
 
@@ -224,6 +227,18 @@ def _var(
     return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
+def _unless_on_cpu(rule: Decomposition) -> Decomposition:
+    """The rule for tensors on other devices, where eager raises nothing."""
+
+    @functools.wraps(rule)
+    def elsewhere(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if x.device.type == "cpu":
+            return NotImplemented
+        return rule(x, *args, **kwargs)
+
+    return elsewhere
+
+
 def _opmath(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which PyTorch's kernels compute on tensors of `dtype`."""
     return torch.float32 if dtype in LOW_PRECISION else dtype
@@ -243,5 +258,7 @@ def decompositions() -> dict[Any, Decomposition]:
         op = getattr(getattr(aten, packet, None), overload or "default", None)
         if op is not None and op in pytorch.decomposition_table:
             table[op] = pytorch.decomposition_table[op]
+            if name in CHECKS_DATA:
+                table[op] = _unless_on_cpu(table[op])
     table.update(OWN)
     return table | low_precision_rules(table)

@@ -132,6 +132,7 @@ def _assemble(traced: Traced) -> Functional:
             forward,
             tuple(traced.outputs),
             tuple(traced.mutations),
+            tuple(traced.versions),
             autocast=traced.autocast,
             no_grad=traced.no_grad,
         )
@@ -176,6 +177,7 @@ def _with_backward(traced: Traced) -> Functional:
         forward,
         tuple(traced.outputs),
         tuple(traced.mutations),
+        tuple(traced.versions),
         Backward(
             graph=backward,
             saved=tuple(saved),

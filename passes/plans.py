@@ -145,13 +145,13 @@ class Mutation:
     Attributes:
         input: Position of the input.
         output: Index of the forward result.
-        counted: The write counts in the input's version, as in eager; it does not where a
-            kernel writes to running statistics (then copy into `input.data`).
+        versions: How often eager counts a write in the input's version; not at all where
+            only a kernel writes to running statistics (then copy into `input.data`).
     """
 
     input: int
     output: int
-    counted: bool = True
+    versions: int = 1
 
 
 @dataclass(frozen=True)
@@ -207,6 +207,8 @@ class Functional:
         forward: The graph. Its placeholders are the segment's, all of them, in order.
         outputs: A plan for each output of the segment.
         mutations: Copies into inputs, in order.
+        versions: For each of the first forward results, how often eager has counted a write
+            in the version of that tensor; none where it is shorter.
         backward: The backward graph, or None when nothing is differentiated.
         autocast: It was traced with autocast on. The graph has the casts written out, so it
             must run under `torch._C._DisableAutocast()`.
@@ -219,6 +221,7 @@ class Functional:
     forward: ATenGraph | None
     outputs: tuple[OutputPlan, ...] = ()
     mutations: tuple[Mutation, ...] = ()
+    versions: tuple[int, ...] = ()
     backward: Backward | None = None
     autocast: bool = False
     no_grad: bool = False

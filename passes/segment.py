@@ -188,10 +188,11 @@ class _SegmentWriter:
                     m for m in self.functional.mutations if m.input not in self.in_place
                 )
                 rest = replace(self.functional, mutations=left)
-                version = "torch.autograd.graph.increment_version"
-                counted = {m.input for m in self.functional.mutations if m.counted}
+                counted = {m.input: m.versions for m in self.functional.mutations}
+                written = [(inputs[i], counted[i]) for i in self.in_place]
                 return [
-                    *(f"{version}({inputs[i]})" for i in self.in_place if i in counted),
+                    *autograd.count_writes(written),
+                    *autograd.count_writes(zip(results, self.functional.versions)),
                     *autograd.after_the_call(rest, inputs, results),
                 ]
 

@@ -41,9 +41,15 @@ _AS_METHOD = {
 
 _AS_FUNCTION = frozenset(
     "mm.default addmm.default bmm.default baddbmm.default convolution.default mv.default "
-    "dot.default".split()
+    "dot.default rand.default randn.default randint.default randint.low randperm.default "
+    "rand_like.default randn_like.default randint_like.default normal.float_float "
+    "empty.memory_format".split()
 )
-"""Operators whose `torch.` function takes the same arguments and means that overload."""
+"""Operators whose `torch.` function takes the same arguments and means that overload.
+
+NOTE: the operators that draw random numbers count a write in the version of what they return,
+and their `torch.` functions do not.
+"""
 
 _INFIX = {
     operator.add: "+",

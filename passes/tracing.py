@@ -26,7 +26,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .output_plans import Planner, storage_key
-from .plans import Mutation, OutputPlan
+from .plans import Mutation, OutputPlan, ViewOfInput, ViewOfOutput
 from .program import Segment
 from .record import (
     NUMBER_TYPES,
@@ -36,6 +36,7 @@ from .record import (
     no_functionalization,
     unwrap,
 )
+from .versions import WriteCounter
 
 aten = torch.ops.aten
 
@@ -64,6 +65,7 @@ class Traced:
         results: Nodes (or numbers) that the forward half must give.
         outputs: A plan for each output of the segment.
         mutations: Copies into inputs.
+        versions: For each of `results`, how often the segment writes to it.
         tangents: Forward result -> placeholder of its tangent.
         gradients: For each input its gradient's node, or None; empty without a backward.
         saved_by_eager: Nodes whose values eager's autograd keeps for the backward.
@@ -77,6 +79,7 @@ class Traced:
     results: list[Any] = field(default_factory=list)
     outputs: list[OutputPlan] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
     saved_by_eager: set[fx.Node] = field(default_factory=set)
@@ -110,7 +113,7 @@ class _Tracing:
         self.values: dict[fx.Node, Any] = {}
         self.inputs: list[Any] = []
         self.versions: list[tuple[torch.Tensor, int]] = []
-        self.uncounted: dict[int, int] = {}
+        self.counter = WriteCounter()
         self.planner = Planner(
             self.recorder, self.inputs, self.values, segment.grad_enabled
         )
@@ -139,8 +142,10 @@ class _Tracing:
             try:
                 output = next(iter(reversed(segment.graph_module.graph.nodes)))
                 self.traced.outputs = self.planner.plan(output)
+                self._refuse_own_counts(output.args[0])
                 self._find_mutations()
                 results = self.planner.results
+                self.traced.versions = self._versions_of_results()
                 self.traced.results = [self._result_node(r) for r in results]
             except RuntimeError as error:
                 # Such as: a view that autograd no longer lets anyone use.
@@ -160,6 +165,7 @@ class _Tracing:
                 value = torch._to_functional_tensor(value)
                 if original.requires_grad:
                     value.requires_grad_(True)
+                self.counter.add(value)
             self.inputs.append(value)
             self.values[node] = value
 
@@ -172,7 +178,6 @@ class _Tracing:
             if called in CHANGES_THE_TENSOR:
                 raise CannotRecord(f"`{called}` changes a tensor itself")
             self.recorder.here = node.name
-            before = self._versions() if "_norm" in str(called) else []
             try:
                 self.values[node] = self._run_node(module, node)
             except CannotRecord:
@@ -182,10 +187,6 @@ class _Tracing:
                     f"`{node.name}` raised {type(error).__name__} on fakes: "
                     f"{_one_line(error)}"
                 ) from error
-            for position, version in before:
-                # Eager's kernels of batch norm write without counting it.
-                counted = self.inputs[position]._version - version
-                self.uncounted[position] = self.uncounted.get(position, 0) + counted
             self._name_after(node)
         self.recorder.here = None
 
@@ -196,13 +197,6 @@ class _Tracing:
             made = self.recorder.known(torch._from_functional_tensor(value))
             if made is not None and made.meta.get("segment_node") == node.name:
                 made._rename(node.name)
-
-    def _versions(self) -> list[tuple[int, int]]:
-        return [
-            (position, value._version)
-            for position, value in enumerate(self.inputs)
-            if isinstance(value, torch.Tensor)
-        ]
 
     def _run_node(self, module: fx.GraphModule, node: fx.Node) -> Any:
         if node.op == "get_attr":
@@ -232,6 +226,9 @@ class _Tracing:
         else:
             raise CannotRecord(f"a node of kind {node.op}")
         self.recorder.writing = False
+        name = str(getattr(node.target, "__name__", node.target))
+        self.counter.wrote(name, (*args, *kwargs.values()))
+        self.counter.add(result)
         if node.target not in NEW_VIEW_IN_PLACE:
             self._keep_layouts(layouts)
         return result
@@ -288,10 +285,27 @@ class _Tracing:
             if value.requires_grad and self.segment.grad_enabled:
                 raise CannotRecord("it writes to an input that requires grad")
             self.traced.mutated.add(self.traced.placeholders[position])
-            counted = value._version - self.uncounted.get(position, 0)
+            writes = self.counter.writes(value)
             self.traced.mutations.append(
-                Mutation(position, self.planner.result(value), counted > 0)
+                Mutation(position, self.planner.result(value), writes)
             )
+
+    def _refuse_own_counts(self, outputs: Any) -> None:
+        for node, plan in zip(outputs, self.traced.outputs, strict=True):
+            if isinstance(plan, ViewOfInput | ViewOfOutput):
+                text = plan.view.expression or ""
+                if ".data" in text and self.counter.writes(self.values[node]):
+                    raise CannotRecord("it writes to a tensor made by `.data`")
+
+    def _versions_of_results(self) -> list[int]:
+        """How often each result was written to; a result that goes into an input counts there."""
+        inputs = {id(value) for value in self.inputs}
+        return [
+            self.counter.writes(value)
+            if isinstance(value, torch.Tensor) and id(value) not in inputs
+            else 0
+            for value in self.planner.results
+        ]
 
     def _result_node(self, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):

@@ -92,8 +92,10 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 
 def layout(tensors: list[torch.Tensor]) -> list[tuple[Any, ...]]:
-    """Returns for each tensor its layout, and the first tensor in the same storage."""
+    """Returns for each tensor its layout, its version, and what it shares memory with."""
     first: dict[int, int] = {}
+    places = {id(tensor): number for number, tensor in enumerate(tensors)}
+    gradients = {id(tensor.grad) for tensor in tensors if tensor.is_leaf}
     facts = []
     for number, tensor in enumerate(tensors):
         strided = tensor.layout is torch.strided
@@ -109,6 +111,11 @@ def layout(tensors: list[torch.Tensor]) -> list[tuple[Any, ...]]:
                 tensor.is_leaf,
                 owner,
                 tensor.storage_offset() if owner != number else None,
+                places.get(id(tensor._base)),
+                # How often autograd adds up into a gradient is its own affair.
+                tensor._version
+                if not tensor.is_inference() and id(tensor) not in gradients
+                else None,
             )
         )
     return facts

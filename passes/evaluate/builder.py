@@ -27,6 +27,7 @@ from srcjit.diagnostics import GraphBreak
 from .. import warned
 from ..contents import contents
 from ..program import Segment
+from . import writes
 from .breaks import Break, FixSizes
 from .frozen import is_frozen
 from .raising import Facts, Witness, eager_raises, is_quiet
@@ -253,6 +254,10 @@ class SegmentBuilder:
         if (reason := eager_raises(name, args, kwargs.get("out"))) is not None:
             raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
+            targets = writes.written(name, args, kwargs)
+            if targets:
+                writes.check(name, targets, args, kwargs)
+            before = writes.layouts(targets)
             with (
                 warned.noted() as warnings,
                 self.evaluator.fake_mode,
@@ -265,9 +270,11 @@ class SegmentBuilder:
                     with Witness() as witness:
                         result = _called(kind, target, args, kwargs)
                     self._facts = witness.facts(target)
+            writes.refuse_changes(self.evaluator, name, before)
             if warnings:
                 first = warnings[0].strip().partition("\n")[0]
                 raise Break("SJ032", f"`{name}` warns: {first}")
+            _refuse_layouts(name, result)
             return result
         except GraphBreak:
             raise
@@ -457,6 +464,16 @@ def _called(kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     if kind == "call_method":
         return getattr(args[0], target)(*args[1:], **kwargs)
     return target(*args, **kwargs)
+
+
+def _refuse_layouts(name: str, result: Any) -> None:
+    """Breaks if an operation makes a tensor that no segment can hold."""
+    if isinstance(result, torch.Tensor):
+        if result.layout is not torch.strided:
+            raise Break("SJ105", f"`{name}` makes a tensor of {result.layout}")
+    elif isinstance(result, (tuple, list)):
+        for item in result:
+            _refuse_layouts(name, item)
 
 
 def _has_unknown_size(result: Any, evaluator: Evaluator) -> bool:

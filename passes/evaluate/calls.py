@@ -236,6 +236,8 @@ def _python_function(
         obj, "__srcjit_disabled__"
     ):
         raise Break("SJ013", f"`{obj.__name__}` is disabled")
+    if getattr(obj, "_torchdynamo_orig_callable", None) is not None:
+        raise Break("SJ010", f"`{obj.__name__}` was compiled by `torch.compile`")
     if _marked(obj, "__srcjit_graph_break__"):
         raise Break("SJ120", "explicit graph break", harmless=True)
     if _marked(obj, "__srcjit_allow_in_graph__"):

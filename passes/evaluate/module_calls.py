@@ -59,6 +59,7 @@ def call_module(
         raise Break("SJ010", f"`{cls.__name__}` was compiled by `torch.compile`")
     if any(getattr(module, name) for name in _BACKWARD) or _backward_global():
         raise Break("SJ010", f"`{cls.__name__}` has backward hooks")
+    _refuse_changed_hooks(ev, module)
     before, after = (_hooks(ev, module, source, table) for table in _FORWARD)
     text = source.guard
     absent = [*_BACKWARD, *(t for t in _FORWARD if not getattr(module, t))]
@@ -70,6 +71,18 @@ def call_module(
         ev.guards.add(f"not {check}()")
         return resolve(ev, attributes.load(ev, function, "forward"), args, kwargs)
     return _with_hooks(ev, function, args, kwargs, before, after)
+
+
+def _refuse_changed_hooks(ev: Evaluator, module: Any) -> None:
+    """Breaks if the program itself has added or removed hooks that it calls by."""
+    tables = [
+        *(getattr(module, name) for name in (*_BACKWARD, *_FORWARD)),
+        *(table for name, table in vars(_state).items() if name.startswith("_global_")),
+    ]
+    for table in tables:
+        value = ev.memo.get(id(table), (None,))[0]
+        if isinstance(value, DictValue) and list(value.items) != list(table):
+            raise Break("SJ010", "the program has added or removed hooks")
 
 
 def has_global_hooks() -> bool:

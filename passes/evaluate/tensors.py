@@ -84,6 +84,10 @@ _NATIVE_FUNCTIONS = frozenset(
         torch.equal,
         torch.allclose,
         torch.is_nonzero,
+        # Fakes of these are plain tensors.
+        torch.quantize_per_tensor,
+        torch.quantize_per_tensor_dynamic,
+        torch.quantize_per_channel,
     }
 )
 

@@ -263,13 +263,15 @@ def roll(b: Builder, x: Definition, shifts: Any, dims: Any = ()) -> Definition:
     if not dims or any(not x.size[position(d, len(x.size))].is_Integer for d in dims):
         raise NoLoopForm("roll of the flattened tensor or of symbolic sizes")
     moved: dict[int, int] = {}
+    sizes: dict[int, int] = {}
     for d, s in zip(dims, shifts, strict=True):
         d = position(d, len(x.size))
+        sizes[d] = max(int(x.size[d]), 1)
         moved[d] = moved.get(d, 0) + s
 
     def index(i: Index) -> Index:
         return tuple(
-            Mod(k + (-moved[d]) % int(x.size[d]), x.size[d]) if d in moved else k
+            Mod(k + (-moved[d]) % sizes[d], sizes[d]) if d in moved else k
             for d, k in enumerate(i)
         )
 

@@ -103,6 +103,11 @@ class Cases(dict[str, Case]):
 
         return register
 
+    def check_like_eager(self, name: str) -> None:
+        """Asserts that a case, which mixes constructs and has no row, behaves as in eager."""
+        case = self[name]
+        check(case.make, **{"stage": "specialize", **case.options})
+
     def check(self, name: str) -> None:
         """Asserts that a case behaves as in eager, and that its status is the table's."""
         case = self[name]

@@ -591,7 +591,10 @@ def test_change_is_noticed(name: str) -> None:
                 assert [repr(n) for n in actual.numbers] == [
                     repr(n) for n in expected.numbers
                 ]
-                assert actual.layout == expected.layout
+                # Restoring has written to the arguments: versions, which are last, differ.
+                assert [facts[:-1] for facts in actual.layout] == [
+                    facts[:-1] for facts in expected.layout
+                ]
                 for got, wanted in zip(actual.tensors, expected.tensors, strict=True):
                     assert torch.equal(got, wanted)
     finally:
