@@ -115,6 +115,8 @@ class TensorFacts:
 
     def _first_checks(self, *tensors: Any) -> bool:
         """Checks by the reference; hands over to C++ once that is seen to agree."""
+        if _foreign_functions():  # a mode would see which attributes are read
+            return False
         result = self.reference(*tensors)
         # NOTE: the C++ checker remembers the thread's dispatch keys (autocast, inference
         # mode) from when it is built, so it is only built while the state is the right one.
@@ -136,7 +138,11 @@ class TensorFacts:
 
         # Without grad mode PyTorch's checker takes no notice of `requires_grad`.
         def check_without_grad_mode(*tensors: Any) -> bool:
-            return check(*tensors) and [t.requires_grad for t in tensors] == expected
+            return (
+                check(*tensors)
+                and not _foreign_functions()
+                and [t.requires_grad for t in tensors] == expected
+            )
 
         return check_without_grad_mode
 

@@ -9,6 +9,7 @@ from tests.constructs.support import Cases
 from tests.constructs.tensors import ramp, small
 
 cases = Cases()
+others = Cases()
 
 
 class Sq(torch.autograd.Function):
@@ -90,7 +91,7 @@ def autograd_grad_inside():
     return program, (ramp().requires_grad_(),)
 
 
-@cases.add("grad-read-and-written")
+@others.add("grad-read-and-written")
 def grad_read_and_written():
     def program(x):
         if x.grad is None:
@@ -207,3 +208,8 @@ def functional_hvp():
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
+
+
+@pytest.mark.parametrize("name", others)
+def test_like_eager(name):
+    others.check_like_eager(name)

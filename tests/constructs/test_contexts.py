@@ -14,6 +14,7 @@ from tests.constructs.support import Cases
 from tests.constructs.tensors import small
 
 cases = Cases()
+others = Cases()
 
 
 class CM:
@@ -188,7 +189,7 @@ def context_default_device():
     return program, (small(),)
 
 
-@cases.add("context-deterministic", stage="emit")
+@others.add("context-deterministic", stage="emit")
 def context_deterministic():
     def program(x):
         torch.use_deterministic_algorithms(True)
@@ -238,7 +239,7 @@ def context_anomaly():
     return program, (small().requires_grad_(),)
 
 
-@cases.add("context-user")
+@others.add("context-user")
 def context_user():
     def program(x):
         log = []
@@ -251,7 +252,7 @@ def context_user():
     return program, (small(),)
 
 
-@cases.add("context-user-suppresses")
+@others.add("context-user-suppresses")
 def context_user_suppresses():
     def program(x):
         log = []
@@ -264,7 +265,7 @@ def context_user_suppresses():
     return program, (small(),)
 
 
-@cases.add("context-alive")
+@others.add("context-alive")
 def context_alive():
     def program(x):
         log = []
@@ -278,7 +279,7 @@ def context_alive():
     return program, (small(),)
 
 
-@cases.add("context-entered-by-hand")
+@others.add("context-entered-by-hand")
 def context_entered_by_hand():
     def program(x):
         c = torch.no_grad()
@@ -292,7 +293,7 @@ def context_entered_by_hand():
     return program, (small().requires_grad_(),)
 
 
-@cases.add("context-exit-stack")
+@others.add("context-exit-stack")
 def context_exit_stack():
     def program(x):
         with contextlib.ExitStack() as s:
@@ -304,7 +305,7 @@ def context_exit_stack():
     return program, (small().requires_grad_(),)
 
 
-@cases.add("context-suppress")
+@others.add("context-suppress")
 def context_suppress():
     def program(x):
         with contextlib.suppress(ZeroDivisionError):
@@ -317,7 +318,7 @@ def context_suppress():
     return program, (small(),)
 
 
-@cases.add("context-warnings")
+@others.add("context-warnings")
 def context_warnings():
     def program(x):
         with warnings.catch_warnings(record=True) as w:
@@ -329,7 +330,7 @@ def context_warnings():
     return program, (small(),)
 
 
-@cases.add("context-redirect")
+@others.add("context-redirect")
 def context_redirect():
     def program(x):
 
@@ -379,7 +380,7 @@ def context_backend_flags():
     return program, (small(),)
 
 
-@cases.add("state-changed-between-calls")
+@others.add("state-changed-between-calls")
 def state_changed_between_calls():
     import srcjit
 
@@ -396,7 +397,7 @@ def state_changed_between_calls():
             torch.get_num_threads() > 0,
         )
 
-    j = srcjit.jit(h)
+    j = srcjit.jit(h, options={"stage": "specialize"})
 
     def f(x):
         out = [j(x) == h(x)]
@@ -427,3 +428,8 @@ def state_changed_between_calls():
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
+
+
+@pytest.mark.parametrize("name", others)
+def test_like_eager(name):
+    others.check_like_eager(name)

@@ -12,6 +12,7 @@ from tests.constructs.support import Cases
 from tests.constructs.tensors import small
 
 cases = Cases()
+others = Cases()
 
 
 class Lin(nn.Module):
@@ -135,7 +136,7 @@ def parametrization_spectral_norm():
     return (m, (small(),))
 
 
-@cases.add("parametrization-cached")
+@others.add("parametrization-cached")
 def parametrization_cached():
     m = Lin()
     m.l = nn.utils.parametrizations.weight_norm(m.l)
@@ -147,7 +148,7 @@ def parametrization_cached():
     return (f, (small(),))
 
 
-@cases.add("module-lazy")
+@others.add("module-lazy")
 def module_lazy():
     m = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.LazyLinear(2))
     return (m, (small(),))
@@ -227,7 +228,7 @@ def buffer_written():
     return (W(), (small(),))
 
 
-@cases.add("module-registers")
+@others.add("module-registers")
 def module_registers():
     class W(nn.Module):
         def __init__(self):
@@ -364,7 +365,7 @@ def module_to():
     return (f, (small(),))
 
 
-@cases.add("module-state-dict")
+@others.add("module-state-dict")
 def module_state_dict():
     m = nn.Linear(4, 4)
 
@@ -376,7 +377,7 @@ def module_state_dict():
     return (f, (small(),))
 
 
-@cases.add("optimizer-step")
+@others.add("optimizer-step")
 def optimizer_step():
     m = nn.Linear(4, 4)
     o = torch.optim.SGD(m.parameters(), 0.1, momentum=0.9)
@@ -507,3 +508,8 @@ def module_dict_shadow():
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
+
+
+@pytest.mark.parametrize("name", others)
+def test_like_eager(name):
+    others.check_like_eager(name)

@@ -14,6 +14,7 @@ from tests.constructs.support import Cases
 from tests.constructs.tensors import small
 
 cases = Cases()
+others = Cases()
 
 
 @cases.add("random-factories", stage="emit")
@@ -112,7 +113,7 @@ def random_seed():
     return program, (small(),)
 
 
-@cases.add("random-python")
+@others.add("random-python")
 def random_python():
     def program(x):
         r = random.random()
@@ -124,7 +125,7 @@ def random_python():
     return program, (small(),)
 
 
-@cases.add("random-seeded")
+@others.add("random-seeded")
 def random_seeded():
     def program(x):
         random.seed(3)
@@ -155,7 +156,7 @@ def random_unused():
     return program, (small(),)
 
 
-@cases.add("random-init")
+@others.add("random-init")
 def random_init():
     def program(x):
         w = torch.empty(3, 4)
@@ -168,7 +169,7 @@ def random_init():
     return program, (small(),)
 
 
-@cases.add("random-distributions", backward=True)
+@others.add("random-distributions", backward=True)
 def random_distributions():
     def program(x):
         d = torch.distributions.Normal(x, 1.0)
@@ -183,3 +184,8 @@ def random_distributions():
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
+
+
+@pytest.mark.parametrize("name", others)
+def test_like_eager(name):
+    others.check_like_eager(name)

@@ -12,6 +12,7 @@ from tests.constructs.support import Cases
 from tests.constructs.tensors import small
 
 cases = Cases()
+others = Cases()
 
 
 class Sub(torch.Tensor):
@@ -104,7 +105,7 @@ def function_mode_inside():
     return program, (small(),)
 
 
-@cases.add("dispatch-mode-inside")
+@others.add("dispatch-mode-inside")
 def dispatch_mode_inside():
     def program(x):
         with DM() as m:
@@ -114,7 +115,7 @@ def dispatch_mode_inside():
     return program, (small(),)
 
 
-@cases.add("modes-around")
+@others.add("modes-around")
 def modes_around():
     def inner(x):
         return (x * 2).sin()
@@ -172,7 +173,7 @@ def func_jvp():
     return program, (small(),)
 
 
-@cases.add("func-functional-call")
+@others.add("func-functional-call")
 def func_functional_call():
     m = nn.Linear(4, 4)
 
@@ -218,7 +219,7 @@ def sparse_argument():
     return (f, (small().to_sparse(), small()))
 
 
-@cases.add("nested-tensor")
+@others.add("nested-tensor")
 def nested_tensor():
     def program(x):
         n = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)
@@ -286,3 +287,8 @@ def torch_compile_callee():
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
+
+
+@pytest.mark.parametrize("name", others)
+def test_like_eager(name):
+    others.check_like_eager(name)
