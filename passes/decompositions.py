@@ -202,7 +202,7 @@ def _mean(
     *,
     dtype: torch.dtype | None = None,
 ) -> Any:
-    """Sum over count. CPU rounds the sum to the result's dtype, CUDA only the quotient."""
+    """Sum over count; only the quotient is rounded to a bfloat16 or float16."""
     result = dtype or x.dtype
     if result.is_complex:
         return NotImplemented
@@ -210,10 +210,9 @@ def _mean(
     count: Any = 1
     for d in dims if x.dim() else ():
         count = count * x.shape[d]
-    rounded = result if x.device.type == "cpu" else _opmath(result)
-    total = aten.sum.dim_IntList(x, dims, keepdim, dtype=rounded)
-    mean = total / count
-    return mean if rounded is result else mean.to(result)
+    wide = _opmath(result)
+    mean = aten.sum.dim_IntList(x, dims, keepdim, dtype=wide) / count
+    return mean if wide is result else mean.to(result)
 
 
 @_rule(aten.var.correction)
