@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -414,7 +415,15 @@ def has_hooked_lookup(cls: type) -> bool:
     return has_own_lookup(cls) or getattr(cls, "__getattr__", None) not in hooks
 
 
-_PLAIN_LOOKUPS = (object.__getattribute__, SimpleNamespace.__getattribute__)
+_PLAIN_LOOKUPS = tuple(
+    cls.__getattribute__
+    for cls in (
+        *(object, SimpleNamespace, dict, list, tuple, set, frozenset),
+        *(int, float, complex, str, bytes, bytearray, range, BaseException),
+        *(collections.deque, collections.defaultdict, collections.OrderedDict),
+    )
+)
+"""Look-ups of the usual kind: each type in C has one of its own."""
 
 
 def has_own_lookup(cls: type) -> bool:

@@ -55,6 +55,11 @@ _COMPARE: dict[type, tuple[str, Callable[..., Any], str]] = {
 }
 
 
+def by_name(name: str) -> tuple[Callable[..., Any], str]:
+    """The function and the symbol of `lt`, `eq` and so on."""
+    return next((f, symbol) for n, f, symbol in _COMPARE.values() if n == name)
+
+
 def compare(ev: Evaluator, node: Any, left: Value, right: Value) -> Value:
     """Returns `left <op> right` for a comparison operator node."""
     left, right = ev.look(left), ev.look(right)

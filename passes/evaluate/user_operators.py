@@ -12,6 +12,7 @@ from .values import (
     InstanceValue,
     Known,
     TensorValue,
+    TupleValue,
     Value,
     constant,
     is_constant,
@@ -126,8 +127,10 @@ def _ask(ev: Evaluator, receiver: Value, other: Value, operation: str) -> Value 
         if isinstance(receiver, TensorValue):
             raise Break("SJ020", "a comparison of a tensor with an instance")
         return None
-    if operation in ("eq", "ne") and _generated_equality(cls):
+    if operation in ("eq", "ne") and _written_by_dataclass(cls, "__eq__"):
         return _dataclass_equality(ev, receiver, other, operation)
+    if _written_by_dataclass(cls, method) and operation not in ("eq", "ne"):
+        return _dataclass_order(ev, receiver, other, operation)
     result = call_special(ev, receiver, method, other)
     if result is None and operation == "ne":
         # object.__ne__ inverts `__eq__`.
@@ -142,12 +145,37 @@ def _ask(ev: Evaluator, receiver: Value, other: Value, operation: str) -> Value 
     return result
 
 
-def _generated_equality(cls: type) -> bool:
-    code = getattr(cls.__eq__, "__code__", None)
+def _written_by_dataclass(cls: type, method: str) -> bool:
+    code = getattr(getattr(cls, method, None), "__code__", None)
     return (
         dataclasses.is_dataclass(cls)
         and code is not None
         and code.co_filename == "<string>"
+    )
+
+
+def _compared_fields(ev: Evaluator, value: Value) -> list[Value]:
+    """The fields that a generated comparison looks at."""
+    from . import attributes
+
+    if isinstance(value, Known) and value.source is not None:
+        ev.guards.type_of(value.source, value.obj)
+    fields = dataclasses.fields(python_type(value))  # type: ignore[arg-type]
+    return [attributes.load(ev, value, f.name) for f in fields if f.compare]
+
+
+def _dataclass_order(ev: Evaluator, left: Value, right: Value, operation: str) -> Value:
+    """`<` and the like, written by `dataclass(order=True)`: fields as tuples."""
+    from . import attributes, comparisons
+
+    cls: Any = python_type(left)
+    method = f"__{operation}__"
+    attributes.user_function(ev, cls, getattr(cls, method), method)
+    if cls is not python_type(right):
+        return constant(NotImplemented)
+    a, b = (TupleValue(_compared_fields(ev, value)) for value in (left, right))
+    return comparisons.compare_values(
+        ev, operation, *comparisons.by_name(operation), a, b
     )
 
 
@@ -161,12 +189,6 @@ def _dataclass_equality(
     attributes.user_function(ev, cls, cls.__eq__, "__eq__")
     if cls is not python_type(right):
         return constant(NotImplemented)
-    for value in (left, right):
-        if isinstance(value, Known) and value.source is not None:
-            ev.guards.type_of(value.source, value.obj)
-    names = [f.name for f in dataclasses.fields(python_type(left)) if f.compare]  # type: ignore[arg-type]
-    pairs = [
-        (attributes.load(ev, left, n), attributes.load(ev, right, n)) for n in names
-    ]
-    same = all(same_item(ev, a, b) for a, b in pairs)
+    pairs = zip(_compared_fields(ev, left), _compared_fields(ev, right), strict=True)
+    same = all(same_item(ev, a, b) for a, b in list(pairs))
     return constant(same if operation == "eq" else not same)
