@@ -112,3 +112,13 @@ BOUNDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_zeros_within_a_bound_keep_their_sign(name: str, dtype: torch.dtype) -> None:
     x = torch.tensor([-0.0, 0.0] * 40, dtype=dtype)
     run(lambda x: torch.copysign(torch.ones_like(x), BOUNDED[name](x)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_mean_rounds_once(dtype):
+    def mean(x):
+        return (x + 1).mean(), (x + 1).mean(1)
+
+    x = torch.full((300, 300), 3.0, dtype=dtype)  # the sum is beyond float16
+    for got, expected in zip(srcjit.jit(mean)(x), mean(x), strict=True):
+        assert torch.equal(got, expected)

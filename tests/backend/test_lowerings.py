@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import srcjit
 from srcjit.passes.functional import functionalize
 from srcjit.passes.fuse import Call, fuse
 from srcjit.passes.lower import lower
@@ -474,3 +475,15 @@ def test_random_calls_keep_their_order() -> None:
             schedule, dict(zip(functional.forward.placeholders, [x], strict=True))
         )
     assert_same(tuple(got), expected)
+
+
+@pytest.mark.parametrize("target", [77, -7])
+def test_losses_check_their_targets_on_the_cpu(target):
+    def loss(x, t):
+        return F.cross_entropy(x, t)
+
+    x, t = torch.randn(3, 4), torch.tensor([0, 1, target])
+    with pytest.raises(IndexError, match=f"Target {target} is out of bounds"):
+        srcjit.jit(loss)(x, t)
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        srcjit.jit(lambda p: F.binary_cross_entropy(p * 2, p))(torch.ones(3))
