@@ -402,10 +402,12 @@ def _branch(ev: Evaluator, frame: Frame, statement: cst.If, test: Value) -> None
         if _only_raises(arm):
             condition = text if index == 0 else f"not {residual.atom(test)}"
             residual.emit(f"if {condition}:", origin, _note(ev))
+            mark = ev.journal.mark()
             with residual.indented():
                 outlining.emit_native(
                     ev, frame, list(arm), closing=False, harmless=True
                 )
+            ev.journal.rollback(mark)  # its variables are those of this way alone
             _push(frame, list(arms[1 - index]))
             return
     residual.emit(f"if {_bare(text)}:", origin, _note(ev))

@@ -223,6 +223,14 @@ def strings_over_several_lines(x, k):
     )
 
 
+def number_held_on_the_way_that_raises(x, k):
+    n = k + opaque(5)
+    n += ((n << 65) + 2) % 1000003
+    if n < opaque(2):
+        raise ValueError(str(n + 1))
+    return x, [n, 1], n + 1
+
+
 UNBOUND = [
     value
     for value in list(globals().values())
