@@ -197,6 +197,20 @@ def _():
     return program, (x(),)
 
 
+@cases.add("try-around-an-unbound-local")
+def _():
+    def program(x):
+        y = x.sin()
+        try:
+            z = y + w  # noqa: F821
+        finally:
+            y = y * 2
+        w = z
+        return w
+
+    return program, (x(),)
+
+
 @cases.add("raise-again")
 def _():
     def program(x, log):
