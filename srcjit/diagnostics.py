@@ -91,13 +91,6 @@ CODES: dict[str, CodeInfo] = _table(
         "if the call is only made of tensor operations, mark it with `srcjit.allow_in_graph`",
     ),
     CodeInfo(
-        "SJ011",
-        "an unknown value is called",
-        "What is called was computed while the program ran, so it is not known which "
-        "function it is. Python calls it; tracing goes on behind the call.",
-        "pass the function as an argument, or keep it in a global or an attribute",
-    ),
-    CodeInfo(
         "SJ012",
         "call with a side effect",
         "The call writes to the screen, a file or a log, reads a clock, or changes "
@@ -118,6 +111,15 @@ CODES: dict[str, CodeInfo] = _table(
         "Inlining the call would go deeper than the limit. The callee is called through its "
         "own dispatch stub instead.",
         "write the recursion as a loop, or make its depth known and small",
+    ),
+    CodeInfo(
+        "SJ015",
+        "call in a form that is not evaluated",
+        "The compiler knows what is called, but has no rule for this use of it: a copy of an "
+        "object of the user's, a class that is made at run time, a module with backward hooks. "
+        "Python makes the call; tracing goes on behind it.",
+        "move the call out of the function, or mark what it does as one operation with "
+        "`srcjit.allow_in_graph`",
     ),
     CodeInfo(
         "SJ020",
@@ -146,7 +148,7 @@ CODES: dict[str, CodeInfo] = _table(
         "raise statement",
         "The program reaches a `raise`. Python raises, so that the traceback and the "
         "exception's context are its own.",
-        "",
+        "check the arguments before the function is called",
     ),
     CodeInfo(
         "SJ032",

@@ -309,10 +309,6 @@ class Dispatcher:
 
     def _stop(self, diagnostic: Diagnostic, problem: Exception) -> None:
         """Lets Python run the function from now on, and says why, once."""
-        if self.options.fullgraph and diagnostic.severity == "graph break":
-            raise GraphBreakError(diagnostic) from None
-        self.disabled = str(diagnostic)
-        self.regenerate()
         diagnostic = replace(
             diagnostic,
             origin=diagnostic.origin or definition_line(self.function),
@@ -321,6 +317,10 @@ class Dispatcher:
                 f"Python runs `{self.function.__qualname__}` as a whole",
             ),
         )
+        if self.options.fullgraph and diagnostic.severity == "graph break":
+            raise GraphBreakError(diagnostic) from None
+        self.disabled = str(diagnostic)
+        self.regenerate()
         control.notify("stopped", self, diagnostic)
         log.warning("%s", render(diagnostic))
         log.debug("srcjit stopped at", exc_info=problem)

@@ -100,7 +100,10 @@ def configure(setting: str | None = None) -> None:
     wanted = [name.strip() for name in setting.split(",") if name.strip()]
     for name in LOGS:
         child = root.getChild(name)
-        for handler in [h for h in child.handlers if isinstance(h, _StandardError)]:
+        ours = [h for h in child.handlers if isinstance(h, _StandardError)]
+        if not ours and name not in wanted:
+            continue  # the program may have set it up itself, before this import
+        for handler in ours:
             child.removeHandler(handler)
         child.setLevel(logging.INFO if name in wanted else logging.NOTSET)
         if name in wanted:

@@ -222,7 +222,7 @@ def _tensor(ev: Evaluator, base: TensorValue, name: str) -> Value:
             "SJ030", f"raises AttributeError: a tensor has no attribute `{name}`"
         )
     raise Break(
-        "SJ010", f"`{name}` of a tensor is only known to PyTorch", harmless=True
+        "SJ015", f"`{name}` of a tensor is only known to PyTorch", harmless=True
     )
 
 
@@ -382,7 +382,7 @@ def _simple(ev: Evaluator, base: Known, name: str) -> Value:
         )
     value = getattr(base.obj, name)
     if isinstance(value, MethodType) and value.__self__ is base.obj:
-        raise Break("SJ010", f"method `{name}` of a function")
+        raise Break("SJ015", f"method `{name}` of a function")
     return _child(ev, base, value, name)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -201,7 +202,7 @@ class SegmentBuilder:
             GraphBreak: SJ030 when eager would raise, SJ103 to SJ105 when fakes cannot run it.
         """
         if args and isinstance(args[0], Known) and isinstance(args[0].obj, np.generic):
-            raise Break("SJ010", "NumPy makes the first step of this operation")
+            raise Break("SJ015", "NumPy makes the first step of this operation")
         fake_args = [self.fake(a) for a in args]
         fake_kwargs = {k: self.fake(v) for k, v in kwargs.items()}
         try:
@@ -272,8 +273,9 @@ class SegmentBuilder:
                     self._facts = witness.facts(target)
             writes.refuse_changes(self.evaluator, name, before)
             if warnings:
-                first = warnings[0].strip().partition("\n")[0]
-                raise Break("SJ032", f"`{name}` warns: {first}")
+                what = f".{args[1]}" if target is getattr else name
+                first = re.split(r"\n|\. |\.$| \(Triggered", warnings[0].strip())[0]
+                raise Break("SJ032", f"`{what}` warns: {first}")
             _refuse_layouts(name, result)
             return result
         except GraphBreak:

@@ -177,7 +177,7 @@ def _not_fake_class(wanted: Any) -> bool:
 @evaluates(builtins.type)
 def _type(ev: Evaluator, value: Value, *rest: Value, **kwargs: Value) -> Value:
     if rest or kwargs:
-        raise Break("SJ010", "a class is made")
+        raise Break("SJ015", "a class is made")
     value = ev.look(value)
     if isinstance(value, InstanceValue):
         return attributes.load(ev, value, "__class__")

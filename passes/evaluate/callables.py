@@ -111,7 +111,7 @@ def _method_caller(
 
 
 def _no_keywords() -> Value:
-    raise Break("SJ010", "`methodcaller` with keyword arguments")
+    raise Break("SJ015", "`methodcaller` with keyword arguments")
 
 
 def _call_method(receiver: Any, name: str, arguments: tuple[Any, ...]) -> Any:

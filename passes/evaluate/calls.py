@@ -161,10 +161,10 @@ def resolve(
         case ModuleSlice():
             return module_calls.call_slice(ev, function, args, kwargs)
         case Unknown():
-            raise Break("SJ011", "the called value is not known", needs_unknown=True)
+            raise Break("SJ020", "the called value is not known", needs_unknown=True)
         case Known():
             return _known(ev, function, args, kwargs)
-    raise Break("SJ011", f"{described(function)} is called")
+    raise Break("SJ020", f"{described(function)} is called")
 
 
 def _known(
@@ -260,7 +260,13 @@ def _python_function(
             return tensors.call_function(ev, obj, args, kwargs)
         except Break as stop:
             # A Python function that fakes cannot run whole may still run piece by piece.
-            if stop.diagnostic.code not in ("SJ103", "SJ104", "SJ105", "SJ010"):
+            if stop.diagnostic.code not in (
+                "SJ103",
+                "SJ104",
+                "SJ105",
+                "SJ010",
+                "SJ015",
+            ):
                 raise
     if functions.is_generator(obj):
         frame = functions.generator_frame(ev, function, args, kwargs)
@@ -396,7 +402,7 @@ def _plain(ev: Evaluator, value: Value, name: str) -> Any:
         return [_plain(ev, item, name) for item in iterate_over(ev, value)]
     obj = ev.known(unboxed(ev, value), f"`{name}`")
     if not is_constant(obj):
-        raise Break("SJ010", f"`{name}` of an object that is not a constant")
+        raise Break("SJ015", f"`{name}` of an object that is not a constant")
     return obj
 
 

@@ -52,7 +52,7 @@ def manager(
         raise Break("SJ012", "`set_grad_enabled` changes the grad mode")
     if obj in _GRAD_MODES:
         if args or kwargs:
-            raise Break("SJ010", f"`{obj.__name__}` is used as a decorator")
+            raise Break("SJ015", f"`{obj.__name__}` is used as a decorator")
         return ContextValue("grad", (obj, (), _GRAD_MODES[obj]))
     if obj in _AUTOCAST:
         return _autocast(ev, obj, args, kwargs)
@@ -90,7 +90,7 @@ def _autocast(
     known = [ev.known(value, "`autocast`") for value in args]
     named = {key: ev.known(value, "`autocast`") for key, value in kwargs.items()}
     if not all(is_constant(o) for o in (*known, *named.values())):
-        raise Break("SJ010", "`autocast` is used as a decorator")
+        raise Break("SJ015", "`autocast` is used as a decorator")
     try:
         real = obj(*known, **named)
     except Exception as error:

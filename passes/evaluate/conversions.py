@@ -173,7 +173,7 @@ def _hash(ev: Evaluator, value: Value, /) -> Value:
     value = pin(ev, value)
     if isinstance(value, Known) and type(value.obj) in (int, float, bool):
         return constant(hash(ev.use(value)))
-    raise Break("SJ010", "`hash` of an object", harmless=True, result=int)
+    raise Break("SJ015", "`hash` of an object", harmless=True, result=int)
 
 
 # ── text ────────────────────────────────────────────────────────────────────────────

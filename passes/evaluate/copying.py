@@ -35,13 +35,13 @@ def _copy(ev: Evaluator, value: Value, /) -> Value:
             return value
         case Known() if is_constant(value.obj):
             return value
-    raise Break("SJ010", "`copy` of an object")
+    raise Break("SJ015", "`copy` of an object")
 
 
 @evaluates(copy.deepcopy)
 def _deepcopy(ev: Evaluator, value: Value, memo: Value | None = None) -> Value:
     if memo is not None:
-        raise Break("SJ010", "`deepcopy` with a memo")
+        raise Break("SJ015", "`deepcopy` with a memo")
     return _deep(ev, value, {})
 
 
@@ -59,7 +59,7 @@ def _deep(ev: Evaluator, value: Value, memo: dict[int, Value]) -> Value:
             memo[id(value)] = table = value.like({})
             for key, item in ev.dict_items(value).items():
                 if not is_constant(key):
-                    raise Break("SJ010", "`deepcopy` of a dict with objects as keys")
+                    raise Break("SJ015", "`deepcopy` of a dict with objects as keys")
                 table.items[key] = _deep(ev, item, memo)
             return table
         case SetValue() if all(is_constant(key) for key in value.items):
@@ -71,4 +71,4 @@ def _deep(ev: Evaluator, value: Value, memo: dict[int, Value]) -> Value:
             return value if same else TupleValue(parts)
         case Known() if is_constant(value.obj) or isinstance(value.obj, type):
             return value
-    raise Break("SJ010", "`deepcopy` of an object")
+    raise Break("SJ015", "`deepcopy` of an object")

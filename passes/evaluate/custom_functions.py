@@ -46,7 +46,7 @@ class Context:
 @evaluates(Function.__dict__["apply"].__func__)
 def _apply(ev: Evaluator, cls: Value, *args: Value) -> Value:
     if not isinstance(cls, Known) or not isinstance(cls.obj, type):
-        raise Break("SJ010", "`apply` of a class that is not known")
+        raise Break("SJ015", "`apply` of a class that is not known")
     wanted: type = cls.obj
     args = tuple(ev.look(arg) for arg in args)
     if cls.source is not None:
@@ -79,11 +79,11 @@ def _try_out(ev: Evaluator, cls: Known, args: tuple[Value, ...]) -> list[Any]:
         ev.journal.rollback(mark)
         reason = stop.diagnostic.message
         raise Break(
-            "SJ010", f"`{name}.apply` does more than tensor work: {reason}"
+            "SJ015", f"`{name}.apply` does more than tensor work: {reason}"
         ) from stop
     ev.journal.rollback(mark)
     if not pure:
-        raise Break("SJ010", f"`{name}.apply` changes an object")
+        raise Break("SJ015", f"`{name}.apply` changes an object")
     return needed
 
 
@@ -93,7 +93,7 @@ def _forward_and_backward(ev: Evaluator, cls: Known, args: tuple[Value, ...]) ->
         if not isinstance(static, staticmethod) or not isinstance(
             static.__func__, FunctionType
         ):
-            raise Break("SJ010", f"`{method}` is no static method")
+            raise Break("SJ015", f"`{method}` is no static method")
     needs = [isinstance(a, TensorValue) and a.fake.requires_grad for a in args]
     context = InstanceValue(Context, {"needs_input_grad": constant(tuple(needs))})
     contexts._set_grad(ev, False)
@@ -106,7 +106,7 @@ def _forward_and_backward(ev: Evaluator, cls: Known, args: tuple[Value, ...]) ->
         output = call(ev, forward, context, *args)
     outputs = output.items if isinstance(output, TupleValue) else [output]
     if not all(isinstance(o, TensorValue) for o in map(ev.look, outputs)):
-        raise Break("SJ010", "it returns something that is no tensor")
+        raise Break("SJ015", "it returns something that is no tensor")
     if not any(needs):
         return
     gradients = [_gradient(ev, ev.look(o)) for o in outputs]
@@ -128,7 +128,7 @@ def _checkpoint(ev: Evaluator, function: Value, *args: Value, **kwargs: Value) -
     known = set(kwargs) <= {"use_reentrant", "preserve_rng_state"}
     if torch.is_grad_enabled() or not known or "use_reentrant" not in kwargs:
         raise Break(
-            "SJ010", "`checkpoint` runs its function again in the backward pass"
+            "SJ015", "`checkpoint` runs its function again in the backward pass"
         )
     truth(ev, kwargs["use_reentrant"])
     return call(ev, function, *args)
@@ -136,7 +136,7 @@ def _checkpoint(ev: Evaluator, function: Value, *args: Value, **kwargs: Value) -
 
 def _transform(name: str) -> Handler:
     def refuse(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        raise Break("SJ010", f"`{name}` transforms a function")
+        raise Break("SJ015", f"`{name}` transforms a function")
 
     return refuse
 

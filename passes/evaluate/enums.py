@@ -88,7 +88,7 @@ def by_value(
     """`Color(1)`: the member with that value."""
     missing = cls.obj._missing_.__func__
     if len(args) != 1 or kwargs or missing is not enum.Enum._missing_.__func__:  # type: ignore[attr-defined]
-        raise Break("SJ010", f"`{cls.obj.__name__}` is called in an unusual way")
+        raise Break("SJ015", f"`{cls.obj.__name__}` is called in an unusual way")
     given = ev.look(args[0])
     if isinstance(given, Known) and isinstance(given.obj, cls.obj):
         return given

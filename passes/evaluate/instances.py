@@ -55,7 +55,7 @@ def make_instance(
     if issubclass(cls, BaseException):
         raise Break("SJ031", f"a `{cls.__name__}` is made")
     if not plain:
-        raise Break("SJ010", f"an instance of `{cls.__name__}` is made")
+        raise Break("SJ015", f"an instance of `{cls.__name__}` is made")
     instance = InstanceValue(cls, {}, cls_value=function)
     if hasattr(cls, "__dataclass_fields__") and _generated_init(cls):
         _dataclass(ev, instance, args, kwargs)

@@ -79,7 +79,7 @@ HANDLERS[typing.cast] = lambda ev, args, kwargs: (
 
 @evaluates(typing.TypeVar, typing.NewType)
 def _typing(ev: Evaluator, *args: Value, **kwargs: Value) -> Value:
-    raise Break("SJ010", "a type is made")
+    raise Break("SJ015", "a type is made")
 
 
 @evaluates(torch._assert)

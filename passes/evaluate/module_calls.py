@@ -51,14 +51,14 @@ def call_module(
         return resolve(ev, method, args, kwargs)
     attributes.stays_absent(ev, cls, "__call__")
     if source is None:
-        raise Break("SJ010", f"a `{cls.__name__}` that is reached by no path is called")
+        raise Break("SJ015", f"a `{cls.__name__}` that is reached by no path is called")
     ev.guards.type_of(source, module)
     if cls._call_impl is not torch.nn.Module._call_impl:
-        raise Break("SJ010", f"`{cls.__name__}` defines `_call_impl`")
+        raise Break("SJ015", f"`{cls.__name__}` defines `_call_impl`")
     if module.__dict__.get("_compiled_call_impl") is not None:
-        raise Break("SJ010", f"`{cls.__name__}` was compiled by `torch.compile`")
+        raise Break("SJ015", f"`{cls.__name__}` was compiled by `torch.compile`")
     if any(getattr(module, name) for name in _BACKWARD) or _backward_global():
-        raise Break("SJ010", f"`{cls.__name__}` has backward hooks")
+        raise Break("SJ015", f"`{cls.__name__}` has backward hooks")
     _refuse_changed_hooks(ev, module)
     before, after = (_hooks(ev, module, source, table) for table in _FORWARD)
     text = source.guard
@@ -103,9 +103,9 @@ def call_slice(
         or len(args) != 1
         or kwargs
     ):
-        raise Break("SJ010", f"a slice of a `{modules.cls.__name__}` is called")
+        raise Break("SJ015", f"a slice of a `{modules.cls.__name__}` is called")
     if has_global_hooks():
-        raise Break("SJ010", "hooks for all modules are registered")
+        raise Break("SJ015", "hooks for all modules are registered")
     ev.guards.add(f"not {ev.guards.bind(has_global_hooks, 'has_global_hooks')}()")
     result = args[0]
     for module in modules.items:
@@ -134,7 +134,7 @@ def _hooks(ev: Evaluator, module: Any, source: Source, table: str) -> list[_Hook
     if not hooks:
         return found
     if getattr(module, "_forward_hooks_always_called", None):
-        raise Break("SJ010", "a forward hook is called even when `forward` raises")
+        raise Break("SJ015", "a forward hook is called even when `forward` raises")
     ev.guards.add(f"not {source.guard}._forward_hooks_always_called")
     wanting = getattr(module, f"{table}_with_kwargs")
     ev.guards.add(f"tuple({source.guard}.{table}_with_kwargs) == {tuple(wanting)!r}")
@@ -146,7 +146,7 @@ def _guard_globals(ev: Evaluator) -> None:
         _state._global_forward_hooks_always_called
         or _state._global_forward_hooks_with_kwargs
     ):
-        raise Break("SJ010", "global hooks with special wishes")
+        raise Break("SJ015", "global hooks with special wishes")
     name = ev.guards.bind(_state, "module_state")
     absent = [
         "_global_backward_hooks",

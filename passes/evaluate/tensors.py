@@ -225,7 +225,7 @@ def call_method(
     if name == "storage_offset":
         return _storage_offset(ev, receiver)
     if name in _NATIVE_METHODS:
-        raise Break("SJ010", f"`.{name}()` has effects that are not traced")
+        raise Break("SJ015", f"`.{name}()` has effects that are not traced")
     _check_operands([*args, *kwargs.values()])
     return ev.builder.call(
         "call_method", name, [receiver, *args], kwargs, name.strip("_")
@@ -235,7 +235,7 @@ def call_method(
 def _storage_offset(ev: Evaluator, tensor: TensorValue) -> Value:
     if tensor.source is None:
         raise Break(
-            "SJ010", "`.storage_offset()` of a new tensor", harmless=True, result=int
+            "SJ015", "`.storage_offset()` of a new tensor", harmless=True, result=int
         )
     offset = int(tensor.fake.storage_offset())
     ev.guards.add(f"{tensor.source.guard}.storage_offset() == {offset}")

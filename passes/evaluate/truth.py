@@ -34,6 +34,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
 )
 
@@ -187,4 +188,4 @@ def size_of(ev: Evaluator, value: Value) -> int:
                 return len(obj)
         case Unknown():
             raise unknown_operand("`len` is asked of")
-    raise Break("SJ020", f"`len` of a {type(value).__name__}")
+    raise Break("SJ020", f"`len` of {described(value)}")

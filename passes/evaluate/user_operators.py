@@ -15,6 +15,7 @@ from .values import (
     TupleValue,
     Value,
     constant,
+    described,
     is_constant,
     python_type,
 )
@@ -56,7 +57,7 @@ def binary(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
         if not _not_implemented(result):
             return result  # type: ignore[return-value]
         if result is None and _library_defines(receiver, method):
-            raise Break("SJ020", f"`{method}` of a {type(receiver).__name__}")
+            raise Break("SJ020", f"`{method}` of {described(receiver)}")
     raise Break("SJ030", f"`{name}` is not defined for these operands")
 
 
@@ -122,7 +123,7 @@ def _ask(ev: Evaluator, receiver: Value, other: Value, operation: str) -> Value 
     method = f"__{operation}__"
     cls = python_type(receiver)
     if cls is None:
-        raise Break("SJ020", f"a comparison with a {type(receiver).__name__}")
+        raise Break("SJ020", f"a comparison with {described(receiver)}")
     if not is_user_object(receiver):
         if isinstance(receiver, TensorValue):
             raise Break("SJ020", "a comparison of a tensor with an instance")
