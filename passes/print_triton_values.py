@@ -10,6 +10,7 @@ correctly rounded division and square root, libdevice for functions, NaN that pr
     ('(x + 1.0) * 0.5', 80)
     >>> const_text(Const(float("-inf"), torch.float32))
     ('float("-inf")', 100)
+    >>> from torch.utils._sympy.functions import FloorDiv
     >>> i, j = symbol("i"), symbol("j")
     >>> index_text(65 * i + FloorDiv(j, 4), {}, (i, j))[0]
     '65 * i + j // 4'
@@ -19,11 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import sympy
 import torch
-from torch.utils._sympy.functions import FloorDiv, Mod
 
 from .loops import Const, Expr
 
@@ -291,15 +292,21 @@ def index_text(expr: Expr, names: Mapping[Any, str], order: Sequence[Any] = ()) 
             factors = [coefficient] if coefficient != 1 else []
             factors += sorted(sympy.Mul.make_args(rest), key=str)
             return " * ".join(paren(visit(f), PRODUCT + 1) for f in factors), PRODUCT
-        if isinstance(node, FloorDiv | Mod):
-            sign = "//" if isinstance(node, FloorDiv) else "%"
+        kind = type(node).__name__
+        if kind in ("FloorDiv", "CleanDiv", "Mod", "PythonMod"):
+            sign = "//" if kind.endswith("Div") else "%"
             top, bottom = (visit(a) for a in node.args)
             return f"{paren(top, PRODUCT)} {sign} {paren(bottom, PRODUCT + 1)}", PRODUCT
         if isinstance(node, sympy.Pow) and node.exp.is_Integer and node.exp > 0:
             return " * ".join(
                 [paren(visit(node.base), PRODUCT + 1)] * int(node.exp)
             ), PRODUCT
-        return str(node), 0
+        if kind in ("Max", "Min"):
+            # Triton and Python both have these functions, of two numbers.
+            name = kind.lower()
+            texts = [visit(a)[0] for a in sorted(node.args, key=str)]
+            return reduce(lambda a, b: f"{name}({a}, {b})", texts), ATOM
+        raise TypeError(f"an index with {kind}: {node}")
 
     return visit(sympy.sympify(expr))
 

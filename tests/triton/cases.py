@@ -12,7 +12,7 @@ from functools import partial
 
 import sympy
 import torch
-from torch.utils._sympy.functions import FloorDiv, Mod
+from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod
 
 from srcjit.passes.loops import (
     Axis,
@@ -677,6 +677,20 @@ def symbolic(which: str) -> Case:
     return Case(check(kernel), {"x": x, **sizes}, {"y": x.amax(-1)})
 
 
+def symbolic_limits() -> Case:
+    """`x[: min(s, 6)].sum(1)` beside `max(s - 3, 1)` columns: sizes that are not polynomials."""
+    x = torch.randn(9, 40)
+    s0 = symbol("s0")
+    rows, columns = Min(s0, sympy.Integer(6)), Max(s0 - 3, sympy.Integer(1))
+    i, k = Axis(symbol("i"), rows), Axis(symbol("k"), columns)
+    loaded = Load(buffer("x", x), 40 * i.symbol + k.symbol + columns)
+    total = Reduce("total", "sum", loaded, torch.float32)
+    y = x[:6, 6:12].sum(1)
+    store = Store(buffer("y", y), i.symbol, total.ref, "outer")
+    kernel = Kernel("limits", (i,), (k,), (total, store))
+    return Case(check(kernel), {"x": x, "s0": 9}, {"y": y})
+
+
 def symbolic_rows(kind: str) -> Case:
     """Rows of unknown length: several passes over the row."""
     x = torch.randint(-50, 50, (3, 5000)).float()
@@ -766,7 +780,7 @@ def _sweep() -> dict[str, Callable[[], Case]]:
     for which in ("tiles", "flat", "inner", "argmin", "log_softmax"):
         cases[f"symbolic {which}"] = partial(symbolic, which)
     for made in (
-        double, bool_primitives, batch_norm_sums, counting, view_indices, embedding, triangle,
+        symbolic_limits, double, bool_primitives, batch_norm_sums, counting, view_indices, embedding, triangle,
         rounded_chain, long_chain,
     ):  # fmt: skip
         cases[made.__name__] = made
