@@ -63,9 +63,10 @@ from dataclasses import dataclass
 import sympy
 
 from .loops import Buffer, Kernel, ScalarArg
+from .print_triton_axes import merge_axes
 from .print_triton_body import KernelPrinter
 from .print_triton_loops import LoopPrinter
-from .print_triton_schedule import Schedule, merge_axes, schedule
+from .print_triton_schedule import Schedule, schedule
 from .print_triton_split import split
 from .print_triton_values import SIGNATURE, index_text
 

@@ -33,10 +33,11 @@ from torch.utils._sympy.functions import FloorDiv
 from .attention_form import Attention, Visible, visible
 from .loops import Axis, Buffer, Expr, Kernel, Label, Reduce, ScalarArg
 from .print_triton import Launch, TritonText
+from .print_triton_axes import static
 from .print_triton_body import WIDTH, aligned
 from .print_triton_expressions import LIBRARY, Expressions
 from .print_triton_positions import Names
-from .print_triton_schedule import Group, Schedule, power_of_two, static
+from .print_triton_schedule import Group, Schedule, power_of_two
 from .print_triton_tiles import (
     CHUNK,
     Blocks,

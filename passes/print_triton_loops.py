@@ -36,15 +36,9 @@ from .loops import (
     walk,
 )
 from .online import Form, Raised, online_levels
+from .print_triton_axes import static, stride
 from .print_triton_body import KernelPrinter
-from .print_triton_schedule import (
-    Schedule,
-    accesses,
-    level_of,
-    static,
-    stride,
-    walking_forms,
-)
+from .print_triton_schedule import Schedule, accesses, level_of, walking_forms
 from .print_triton_values import (
     ATOM,
     PRODUCT,

@@ -22,15 +22,8 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 
 from .indexing import simplify
 from .loops import Expr, Kernel, Load, Value, symbols_of
-from .print_triton_schedule import (
-    Group,
-    Schedule,
-    flatten_group,
-    indices,
-    offset_bound,
-    ranges_of,
-    static,
-)
+from .print_triton_axes import indices, offset_bound, ranges_of, static
+from .print_triton_schedule import Group, Schedule, flatten_group
 from .print_triton_values import ATOM, PRODUCT, SUM, Text, index_text, paren
 
 

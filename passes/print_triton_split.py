@@ -62,17 +62,15 @@ from .loops import (
     walk,
 )
 from .online import Centred, Form, Raised, online_forms, online_levels
+from .print_triton_axes import indices, map_indices, static
 from .print_triton_schedule import (
     MULTIPROCESSORS,
     PERSISTENT_LIMIT,
     Group,
     flatten_group,
-    indices,
     level_of,
-    map_indices,
     power_of_two,
     rows_are_columns,
-    static,
 )
 from .print_triton_values import identity
 

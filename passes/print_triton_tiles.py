@@ -16,7 +16,8 @@ import sympy
 
 from .attention_form import Attention
 from .loops import Axis, Buffer, Expr
-from .print_triton_schedule import offset_bound, power_of_two, static
+from .print_triton_axes import offset_bound, static
+from .print_triton_schedule import power_of_two
 from .print_triton_values import PRODUCT, SUM, index_text, paren
 
 CHUNK = 256

@@ -25,7 +25,8 @@ from srcjit.passes.loops import (
     symbol,
 )
 from srcjit.passes.print_triton import TritonText, print_kernel
-from srcjit.passes.print_triton_schedule import merge_axes, schedule
+from srcjit.passes.print_triton_axes import merge_axes
+from srcjit.passes.print_triton_schedule import schedule
 from tests.triton.cases import CASES, shapes
 
 CUDA = torch.device("cuda:0")
