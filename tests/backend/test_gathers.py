@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import srcjit
 from srcjit.passes.functional import functionalize
 from srcjit.passes.fuse import fuse
 from srcjit.passes.lower import lower
@@ -63,14 +66,17 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, i: torch.softmax(x, 1).gather(1, i),
         (torch.randn(5, 9), integers(5, 2, below=9)),
     ),
-    "cross entropy": (F.cross_entropy, (torch.randn(8, 9), integers(8, below=9))),
-    "cross entropy, some ignored": (
-        F.cross_entropy,
-        (torch.randn(8, 9), torch.tensor([3, -100, 8, 0, -100, 1, 2, 2])),
+    "of a logarithm of a softmax": (
+        lambda x, t: -torch.log_softmax(x, 1).gather(1, t[:, None]).squeeze(1).mean(),
+        (torch.randn(8, 9), integers(8, below=9)),
     ),
-    "cross entropy by class": (
-        lambda x, t, w: F.cross_entropy(x, t, weight=w),
-        (torch.randn(8, 9), integers(8, below=9), torch.rand(9)),
+    "some ignored": (
+        lambda x, t: torch.where(
+            t < 0,
+            0.0,
+            torch.log_softmax(x, 1).gather(1, t.clamp(min=0)[:, None]).squeeze(1),
+        ).sum(),
+        (torch.randn(8, 9), torch.tensor([3, -100, 8, 0, -100, 1, 2, 2])),
     ),
     "chosen twice": (
         lambda x, i, j: x[i][j],
@@ -83,6 +89,42 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def test_values(name: str) -> None:
     function, arguments = PROGRAMS[name]
     run(function, *arguments)
+
+
+LOSSES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "cross entropy": (F.cross_entropy, (torch.randn(8, 9), integers(8, below=9))),
+    "cross entropy, some ignored": (
+        F.cross_entropy,
+        (torch.randn(8, 9), torch.tensor([3, -100, 8, 0, -100, 1, 2, 2])),
+    ),
+    "cross entropy by class": (
+        lambda x, t, w: F.cross_entropy(x, t, weight=w),
+        (torch.randn(8, 9), integers(8, below=9), torch.rand(9)),
+    ),
+}
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", [*PROGRAMS, *LOSSES])
+def test_on_the_gpu(name: str) -> None:
+    function, arguments = (PROGRAMS | LOSSES)[name]
+    moved = [a.cuda() for a in arguments]
+    torch.testing.assert_close(srcjit.jit(function)(*moved), function(*moved))
+
+
+@pytest.mark.cuda
+def test_out_of_range_is_reported_as_by_eager() -> None:
+    program = (
+        "import torch, srcjit\n"
+        "x = torch.randn(6, 5, device='cuda')\n"
+        "i = torch.full((2, 5), 6, device='cuda')\n"
+        "srcjit.jit(lambda x, i: x.gather(0, i) + 1)(x, i)\n"
+        "torch.cuda.synchronize()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True
+    )
+    assert "device-side assert triggered" in done.stderr
 
 
 @pytest.mark.parametrize("wrong", [6, -1, -7])
