@@ -19,6 +19,7 @@ from srcjit.runtime.triton_compile import cross_compile
 from tests.backend.support import compiled
 from tests.triton.attention import (
     CASES,
+    MENDED,
     SIZES_VARY,
     causal,
     chosen,
@@ -47,7 +48,7 @@ def reports() -> dict[str, Any]:
     return {line["name"]: line for line in lines}
 
 
-@pytest.mark.parametrize("name", [*CASES, *SIZES_VARY])
+@pytest.mark.parametrize("name", [*CASES, *SIZES_VARY, *MENDED])
 def test_case(name: str, reports: dict[str, Any]) -> None:
     report = reports[name]
     assert not report["problems"], "\n".join([*report["problems"], report["text"]])
@@ -116,12 +117,15 @@ def test_a_library_call_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_library_call_on_a_gpu(which: int, value: float) -> None:
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_library_call_on_a_gpu(which: int, value: float, transposed: bool) -> None:
     from srcjit.runtime.triton_attention import attend_cuda
 
     torch.manual_seed(0)
     args = [t.cuda().abs() for t in qkv(200, d=64)]
     args[which][0, 1, 5] = args[which][0, 0, 7, 3] = value
+    if transposed:
+        args = [t.transpose(1, 2).contiguous().transpose(1, 2) for t in args]
     got = attend_cuda(*args, 64**-0.5, (2, 200, 64)).view(1, 2, 200, 64)
     eager = plain(*args)
     assert torch.equal(got.isnan(), eager.isnan())
