@@ -11,8 +11,7 @@ After (in the host function):
 PyTorch's library calls keep the scores in float32, where eager rounds them: they are closer to
 exact arithmetic. They differ where a row has no sum: a row of which all scores are -inf (which
 takes infinite queries or keys, as there is no mask) is 0, and NaN in eager; and the CPU's makes
-0 of NaN. They also return the logarithm of the sum, which tells: `srcjit.runtime.attention` and
-`srcjit.runtime.triton_attention` mend such rows.
+0 of NaN. `srcjit.runtime.attention` and `srcjit.runtime.triton_attention` mend such rows.
 
 What hides columns is not given to a library: it would leave out values of inf and NaN.
 """

@@ -32,70 +32,136 @@ def attend_cuda(
         scale: What the products are multiplied by.
         size: Size of the result, which has as many elements as `query`.
     """
-    found = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
-        query, key, value, None, True, scale=scale
-    )
-    made = mended(found[0], found[1].contiguous())
+    made = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
+        query, key, value, None, False, scale=scale
+    )[0]
+    mend(made, query, key, scale)
     # To PyTorch, a temporary of another size is no view.
-    shaped: torch.Tensor = torch.ops.aten._unsafe_view.default(made, size)
+    shaped: torch.Tensor = torch.ops.aten._unsafe_view.default(laid_out(made), size)
     return shaped
 
 
-def mended(made: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
-    """Returns `made`, contiguous, with NaN in the rows whose sum is odd.
+def mend(
+    made: torch.Tensor, query: torch.Tensor, key: torch.Tensor, scale: float
+) -> None:
+    """Makes those rows of `made` NaN of which every score is -inf, as in eager.
 
-    Args:
-        made: `(batch, heads, rows, head)`; overwritten if it is contiguous.
-        sums: The logarithms of the sums of its rows, contiguous.
+    cuDNN makes them 0. Such a row takes infinite queries or keys, so the first element of
+    each row is looked at, and only where it is 0 the row, and only where that is 0 its scores.
+    The logarithms of the sums, which tell, too, would cost more than this.
     """
-    rows, width = sums.numel(), made.shape[-1]
-    constants = {"WIDTH": triton.next_power_of_2(width), "num_warps": 4}
+    batch, heads, rows, width = made.shape
+    launch(
+        mend_rows,
+        batch * heads * (-(-rows // BLOCK)),
+        made,
+        query,
+        key,
+        heads,
+        rows,
+        key.shape[2],
+        width,
+        scale,
+        *made.stride()[:3],
+        *query.stride()[:3],
+        *key.stride()[:3],
+        BLOCK=BLOCK,
+        ROWS=ROWS,
+        WIDTH=max(16, triton.next_power_of_2(width)),
+        num_warps=4,
+    )
+
+
+def laid_out(made: torch.Tensor) -> torch.Tensor:
+    """Returns a tensor of four dimensions, contiguous, as eager's result is."""
     if made.is_contiguous():
-        grid = -(-rows // BLOCK)
-        launch(spoil, grid, made, sums, rows, width, BLOCK=BLOCK, **constants)
-    else:
-        # The result has the order of the query's dimensions; eager's is contiguous.
-        laid = torch.empty(made.shape, dtype=made.dtype, device=made.device)
-        _, heads, length, _ = made.shape
-        launch(
-            lay_out,
-            -(-rows // ROWS),
-            made,
-            sums,
-            laid,
-            rows,
-            width,
-            heads,
-            length,
-            *made.stride(),
-            ROWS=ROWS,
-            **constants,
-        )
-        return laid
-    return made
+        return made
+    laid = torch.empty(made.shape, dtype=made.dtype, device=made.device)
+    _, heads, length, width = made.shape
+    rows = made.numel() // width
+    launch(
+        copy_rows,
+        -(-rows // ROWS),
+        made,
+        laid,
+        rows,
+        width,
+        heads,
+        length,
+        *made.stride()[:3],
+        ROWS=ROWS,
+        WIDTH=triton.next_power_of_2(width),
+        num_warps=4,
+    )
+    return laid
 
 
 @triton.jit
-def spoil(made_ptr, sums_ptr, rows, width, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
-    """Makes rows NaN whose sum of exponentials is 0, infinite or NaN.
-
-    cuDNN makes 0 of a row of which every score is -inf; in eager it is NaN.
-    """
-    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.load(sums_ptr + row, row < rows, other=0.0)
-    odd = total - total != 0.0
-    if tl.max(odd.to(tl.int32), 0) != 0:
-        element = tl.arange(0, WIDTH)[None, :]
-        place = made_ptr + row[:, None] * width + element
-        nan = tl.full((BLOCK, WIDTH), float("nan"), tl.float32)
-        nan = nan.to(made_ptr.dtype.element_ty)
-        tl.store(place, nan, odd[:, None] & (element < width))
-
-
-@triton.jit
-def lay_out(
+def mend_rows(
     made_ptr,
-    sums_ptr,
+    query_ptr,
+    key_ptr,
+    heads,
+    rows,
+    columns,
+    width,
+    scale,
+    made_batch,
+    made_head,
+    made_row,
+    query_batch,
+    query_head,
+    query_row,
+    key_batch,
+    key_head,
+    key_row,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """See `mend`. Elements of a row lie side by side."""
+    blocks = tl.cdiv(rows, BLOCK)
+    z = (tl.program_id(0) // blocks).to(tl.int64)
+    top = tl.program_id(0) % blocks * BLOCK
+    made_ptr += z // heads * made_batch + z % heads * made_head
+    row = top + tl.arange(0, BLOCK).to(tl.int64)
+    first = tl.load(made_ptr + row * made_row, row < rows, other=1.0)
+    if tl.max((first == 0.0).to(tl.int32), 0) != 0:
+        query_ptr += z // heads * query_batch + z % heads * query_head
+        key_ptr += z // heads * key_batch + z % heads * key_head
+        element = tl.arange(0, WIDTH)
+        for start in range(top, top + BLOCK, ROWS):
+            i = start + tl.arange(0, ROWS)[:, None].to(tl.int64)
+            live = (i < rows) & (element[None, :] < width)
+            place = made_ptr + i * made_row + element[None, :]
+            made = tl.load(place, live, other=0.0)
+            zero = (tl.max((made != 0.0).to(tl.int32), 1, keep_dims=True) == 0) & (
+                i < rows
+            )
+            if tl.max(tl.max(zero.to(tl.int32), 1), 0) != 0:
+                query = tl.load(
+                    query_ptr + i * query_row + element[None, :], live, other=0.0
+                )
+                peak = tl.full((ROWS, 1), float("-inf"), tl.float32)
+                for column in range(0, columns, ROWS):
+                    j = column + tl.arange(0, ROWS)[None, :].to(tl.int64)
+                    key = tl.load(
+                        key_ptr + j * key_row + element[:, None],
+                        (j < columns) & (element[:, None] < width),
+                        other=0.0,
+                    )
+                    product = tl.dot(query, key).to(made_ptr.dtype.element_ty)
+                    score = product.to(tl.float32) * scale
+                    score = tl.where(j < columns, score, float("-inf"))
+                    peak = tl.maximum(peak, tl.max(score, 1, keep_dims=True))
+                nan = tl.full((ROWS, WIDTH), float("nan"), tl.float32)
+                hidden = zero & (peak == float("-inf"))
+                tl.store(place, nan.to(made_ptr.dtype.element_ty), live & hidden)
+
+
+@triton.jit
+def copy_rows(
+    made_ptr,
     laid_ptr,
     rows,
     width,
@@ -104,23 +170,15 @@ def lay_out(
     batch_stride,
     head_stride,
     row_stride,
-    element_stride,
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Copies the result of any strides to a contiguous one; odd rows become NaN."""
+    """Copies rows whose elements lie side by side to a contiguous tensor."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    total = tl.load(sums_ptr + row, row < rows, other=0.0)[:, None]
     head = row // length
     start = head // heads * batch_stride + head % heads * head_stride
     start += row % length * row_stride
     element = tl.arange(0, WIDTH)[None, :]
     live = (row[:, None] < rows) & (element < width)
-    place = start[:, None] + element * element_stride
-    made = tl.load(made_ptr + place, live, other=0.0).to(tl.float32)
-    made = tl.where(total - total != 0.0, float("nan"), made)
-    tl.store(
-        laid_ptr + row[:, None] * width + element,
-        made.to(laid_ptr.dtype.element_ty),
-        live,
-    )
+    made = tl.load(made_ptr + start[:, None] + element, live)
+    tl.store(laid_ptr + row[:, None] * width + element, made, live)

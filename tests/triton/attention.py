@@ -304,18 +304,21 @@ def run_varying(name: str) -> dict[str, Any]:
 
 
 def run_mended(name: str) -> dict[str, Any]:
-    """Rows of a library's result whose sum is odd become NaN, whatever its strides."""
-    from srcjit.runtime.triton_attention import mended
+    """Rows of which every score is -inf become NaN; other rows of zeros stay."""
+    from srcjit.runtime.triton_attention import laid_out, mend
 
-    size = (2, 77, 3, 40) if "transposed" in name else (2, 3, 77, 64)
-    made = randn(*size)
-    made = made.transpose(1, 2) if "transposed" in name else made
-    sums = torch.randn(*made.shape[:3], 1)
-    sums[0, 1, 5], sums[1, 2, 70], sums[1, 0, 76] = -INF, math.nan, INF
+    length, width = 1100, 40
+    size = (2, length, 2, width) if "transposed" in name else (2, 2, length, width)
+    q, k, made = (randn(*size).abs() for _ in range(3))
+    if "transposed" in name:
+        q, k, made = (t.transpose(1, 2) for t in (q, k, made))
     expected = made.clone()
-    for row in ((0, 1, 5), (1, 2, 70), (1, 0, 76)):
-        expected[row] = math.nan
-    got = mended(made, sums)
+    for row in ((0, 1, 5), (1, 1, 70), (1, 0, length - 1)):
+        q[row], made[row], expected[row] = -INF, 0.0, math.nan
+    made[1, 0, 3] = expected[1, 0, 3] = 0.0
+    made[0, 0, 9, 0] = expected[0, 0, 9, 0] = 0.0
+    mend(made, q, k, 0.125)
+    got = laid_out(made)
     same = torch.equal(got.nan_to_num(9.0), expected.nan_to_num(9.0))
     problems = [] if same and got.is_contiguous() else ["rows differ"]
     return {"name": name, "problems": problems, "text": "", "errors": (0.0, 0.0)}
