@@ -136,7 +136,7 @@ def _triton(kernels: Sequence[Kernel | Attention], symbols: dict[Any, str]) -> P
         imports.update(dict.fromkeys(p.imports))
     text = "\n\n\n".join(p.text.strip("\n") for p in printed.values())
     jobs = [job for p in printed.values() for job in p.precompile_jobs()]
-    if len(jobs) > 1:
+    if jobs:
         # All of them at once, in threads; `launch` waits for the one that it needs.
         imports["from srcjit.runtime.triton import precompile"] = None
         text += "\n\nprecompile(\n    [\n"

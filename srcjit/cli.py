@@ -81,6 +81,11 @@ def main() -> None:
     help="The language of the kernels, whatever this machine can run.",
 )
 @click.option(
+    "--ptx-info",
+    is_flag=True,
+    help="Add registers, spills and shared memory of each Triton kernel.",
+)
+@click.option(
     "-o", "--output", metavar="DIR", help="Write the modules to files in DIR."
 )
 def emit(
@@ -90,6 +95,7 @@ def emit(
     args: str | None,
     stage: str,
     target: str | None,
+    ptx_info: bool,
     output: str | None,
 ) -> None:
     """Runs SCRIPT and prints the module emitted for each specialization.
@@ -107,6 +113,8 @@ def emit(
             raise UserError(
                 f"{script}: nothing was emitted; Python runs every function"
             )
+        if ptx_info:
+            texts = {name: _with_ptx_info(text) for name, text in texts.items()}
         if output is None:
             _print_code(
                 "\n\n".join(text.rstrip("\n") + "\n" for text in texts.values())
@@ -311,6 +319,20 @@ def _text(specialization: Specialization, stage: str, target: str | None) -> str
     if target is None:
         return specialization.text
     return specialization.stage_text(stage, target)
+
+
+def _with_ptx_info(text: str) -> str:
+    from srcjit.ptx_info import ptx_info
+    from srcjit.runtime import triton_available
+
+    if not triton_available():
+        raise UserError("--ptx-info needs Triton, which is not installed")
+    lines = ptx_info(text)
+    if not lines:
+        raise UserError(
+            "--ptx-info: no Triton kernels here; is --backend triton missing?"
+        )
+    return "\n".join([text.rstrip("\n"), "", *lines]) + "\n"
 
 
 def _on_terminal() -> bool:

@@ -89,6 +89,17 @@ def test_emit_prints_modules_and_nothing_else(script):
     assert "hello from greet" in result.stderr
 
 
+def test_ptx_info_says_what_each_kernel_takes(script):
+    pytest.importorskip("triton")
+    asked = ("emit", script, "--fn", "wave", "--args", "torch.ones(3)", "--ptx-info")
+    result = run(*asked, "--backend", "triton")
+    assert result.exit_code == 0
+    last = result.stdout.splitlines()[-1]
+    assert last.startswith("# sm_90: ") and "registers, 0 bytes spilled" in last
+    refused = run(*asked, "--backend", "cpp")
+    assert refused.exit_code == 2 and "no Triton kernels" in refused.stderr
+
+
 def test_emit_is_the_same_each_time(script):
     assert run("emit", script).stdout == run("emit", script).stdout
 
