@@ -185,6 +185,7 @@ def make_resume(
     *,
     file: str,
     class_name: str | None = None,
+    scope: str = "",
     freevars: tuple[str, ...] = (),
     global_names: Collection[str] = (),
     nonlocal_names: Collection[str] = (),
@@ -201,6 +202,7 @@ def make_resume(
         origins: Origins of the statements.
         file: The user's file.
         class_name: The class around the user's function.
+        scope: Qualified name of the user's function.
         freevars: Names in closure cells.
         global_names: Names that the user's function declares global.
         nonlocal_names: Names that the user's function declares nonlocal.
@@ -226,7 +228,13 @@ def make_resume(
         for made in (tree, *prologue):
             origins.inherit(made, first)
     return FunctionSource.from_tree(
-        name, tree, origins, file=file, freevars=freevars, class_name=class_name
+        name,
+        tree,
+        origins,
+        file=file,
+        freevars=freevars,
+        class_name=class_name,
+        scope=scope,
     )
 
 

@@ -238,6 +238,7 @@ def assemble(
         },
         guard_bindings=guard.bindings,
         class_name=specialized.source.class_name,
+        locals_name=specialized.source.locals_name,
         emitted_lines=options.emitted_lines,
     )
     # The guard's own state, so that its fast checks can be made anew.

@@ -18,6 +18,7 @@ import ast
 import io
 import linecache
 import re
+import sys
 import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,9 @@ from srcjit.nodes import subtree
 from srcjit.origin import Origin
 from srcjit.passes.program import NOT_BOUND
 from srcjit.source import FunctionSource
+
+_FACTORY, _PLACEHOLDER = "enclosing", "the function"
+"""Names that the compiled function and the one around it have while it is compiled."""
 
 _LINE_COMMENT = re.compile(r"#\s?(\d+)(?:–\d+)?:")
 
@@ -65,6 +69,7 @@ def load_module(
     bindings: Mapping[str, Any] | None = None,
     guard_bindings: Mapping[str, Any] | None = None,
     class_name: str | None = None,
+    locals_name: str | None = None,
     emitted_lines: bool = False,
 ) -> Loaded:
     """Loads the text of one emitted module.
@@ -82,6 +87,7 @@ def load_module(
         bindings: Objects that segments and kernels name and text cannot spell.
         guard_bindings: The same for the guard; globals of the guard alone.
         class_name: The class whose private names (`__x`) the residual program mangles.
+        locals_name: What the qualified names of what is defined in it begin with.
         emitted_lines: Compile with the emitted file's lines instead of the user's.
 
     Raises:
@@ -133,6 +139,7 @@ def load_module(
         names=reachable,
         class_name=class_name,
         qualname=function.__qualname__,
+        locals_name=locals_name,
     )
     guard_globals = {
         **namespace,
@@ -172,6 +179,7 @@ def function_from_source(
         names=names or {},
         class_name=source.class_name,
         qualname=source.qualname,
+        locals_name=source.locals_name,
     )
 
 
@@ -187,6 +195,7 @@ def build_function(
     names: Mapping[str, Any],
     class_name: str | None = None,
     qualname: str | None = None,
+    locals_name: str | None = None,
 ) -> FunctionType:
     """Compiles one definition so that it belongs to the user's module.
 
@@ -201,6 +210,8 @@ def build_function(
         names: Objects that it names and that are neither globals nor user's variables.
         class_name: The class by which its private names are mangled.
         qualname: Its `__qualname__`.
+        locals_name: What the qualified names of what is defined in it begin with, where
+            that is not `qualname`.
 
     Raises:
         CompilerFault: It has a free variable that neither `cells` nor `names` holds.
@@ -208,6 +219,8 @@ def build_function(
     if lines is not None:
         _move_to_origins(node, file, first_line, lines, text)
     code = _code_in_scope(node, file, {*cells, *names}, class_name)
+    qualname = qualname or node.name
+    code = _qualified(code, class_name, qualname, locals_name or f"{qualname}.<locals>")
     closure = []
     for name in code.co_freevars:
         # The user's variable wins: compiler names are chosen not to meet any of them.
@@ -223,7 +236,7 @@ def build_function(
             raise CompilerFault(f"`{node.name}` uses `{name}`, which nothing defines")
     # No defaults: a dispatch stub has bound the arguments before any of this runs.
     made = FunctionType(code, user_globals, node.name, None, tuple(closure))
-    made.__qualname__ = qualname or node.name
+    made.__qualname__ = qualname
     return made
 
 
@@ -252,7 +265,7 @@ def _code_in_scope(
             name=class_name, bases=[], keywords=[], body=[node], decorator_list=[]
         )
     factory = ast.FunctionDef(
-        name="enclosing",
+        name=_FACTORY,
         args=ast.arguments(
             posonlyargs=[],
             # `__class__` is the class scope's own where there is one.
@@ -276,7 +289,7 @@ def _code_in_scope(
         made.lineno = made.end_lineno = max(node.lineno, 1)
         made.col_offset = made.end_col_offset = 0
     # Under its own name the function would hide a global of that name: itself, most likely.
-    name, node.name = node.name, "the function"
+    name, node.name = node.name, _PLACEHOLDER
     module = compile(ast.Module(body=[factory], type_ignores=[]), file, "exec")
     found = next(
         (code for code in _codes_below(module) if code.co_name == node.name), None
@@ -284,6 +297,34 @@ def _code_in_scope(
     node.name = name
     assert found is not None
     return found.replace(co_name=name)
+
+
+def _qualified(
+    code: CodeType, class_name: str | None, qualname: str, locals_name: str
+) -> CodeType:
+    """Gives what is defined in a function the qualified names that it has in the user's.
+
+    Python computes them where it compiles a definition: a class has its own in a constant
+    of its body, and a function in its code (before 3.11, in a constant of the code around).
+    """
+    around = f"{_FACTORY}.<locals>." + (f"{class_name}." if class_name else "")
+    compiled = f"{around}{_PLACEHOLDER}.<locals>"
+
+    def visit(code: CodeType, own: str | None = None) -> CodeType:
+        constants: list[Any] = []
+        for value in code.co_consts:
+            if isinstance(value, CodeType):
+                value = visit(value)
+            elif type(value) is str and value.startswith(compiled):
+                value = locals_name + value.removeprefix(compiled)
+            constants.append(value)
+        changed: dict[str, Any] = {"co_consts": tuple(constants)}
+        if sys.version_info >= (3, 11):
+            rest = code.co_qualname.removeprefix(compiled)
+            changed["co_qualname"] = own or locals_name + rest
+        return code.replace(**changed)
+
+    return visit(code, qualname)
 
 
 def _codes_below(code: CodeType) -> Iterator[CodeType]:

@@ -52,6 +52,8 @@ class FunctionSource:
         uses_frames: It calls `locals`, `eval`, `sys._getframe` or the like, by name.
         is_generator: It has a `yield` of its own.
         is_async: It is declared with `async def`.
+        scope: Qualified name of the user's function that its statements come from, where
+            that is not `qualname`.
     """
 
     name: str
@@ -65,6 +67,12 @@ class FunctionSource:
     uses_frames: bool = False
     is_generator: bool = False
     is_async: bool = False
+    scope: str = ""
+
+    @property
+    def locals_name(self) -> str:
+        """What the qualified names of functions and classes defined in it begin with."""
+        return f"{self.scope or self.qualname}.<locals>"
 
     @cached_property
     def printed(self) -> tuple[str, Positions]:
@@ -93,6 +101,7 @@ class FunctionSource:
         qualname: str | None = None,
         first_line: int | None = None,
         class_name: str | None = None,
+        scope: str = "",
     ) -> FunctionSource:
         """Wraps a definition that a pass has written.
 
@@ -110,6 +119,7 @@ class FunctionSource:
             origins=origins,
             freevars=freevars,
             class_name=class_name,
+            scope=scope,
         )
 
 

@@ -42,6 +42,7 @@ def _scope(frame: Frame, node: Any) -> Frame:
         tree=frame.source.tree,
         origins=frame.origins,
         class_name=frame.source.class_name,
+        scope=frame.source.scope,
     )
     return Frame(source, frame.scope, set(bound), {}, frame.origins, parent=frame)
 

@@ -385,7 +385,7 @@ def nested_source(function: FunctionValue) -> FunctionSource:
     assert isinstance(tree, cst.FunctionDef)
     source = FunctionSource(
         name=tree.name.value,
-        qualname=f"{outer.source.qualname}.<locals>.{function.function_name}",
+        qualname=f"{outer.source.locals_name}.{function.function_name}",
         file=outer.source.file,
         first_line=outer.source.first_line,
         tree=tree,

@@ -283,6 +283,7 @@ def _foreign(
         frame.origins,
         file=frame.source.file,
         class_name=frame.source.class_name,
+        scope=frame.source.scope or frame.source.qualname,
     )
     resuming.user_cells(ev, frame, statements)  # guards them
     cells = {**frame.scope.cells, **missing_cells(frame, statements)}
@@ -391,6 +392,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
             file=frame.source.file,
             freevars=tuple(cells),
             class_name=frame.source.class_name,
+            scope=frame.source.scope or frame.source.qualname,
         )
         ev.continuations.append(
             Continuation(

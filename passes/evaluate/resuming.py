@@ -256,6 +256,7 @@ def _continuation(
         frame.origins,
         file=frame.source.file,
         class_name=frame.source.class_name,
+        scope=frame.source.scope or frame.source.qualname,
         freevars=tuple(cells),
         global_names=frame.globals_declared,
         nonlocal_names=frame.nonlocals_declared,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 
 import pytest
 import torch
@@ -358,6 +359,34 @@ def string_methods(x):
         set("a"),
         "a" < "b",
     )
+
+
+class Qualified:
+    def names(self, x):
+        y = x + 1
+        first = random.choice([lambda a: a])
+
+        class Inner:
+            def method(self):
+                return lambda: self
+
+        messages = []
+        for _ in range(int(x.sum() < 1)):
+            random.random()
+            try:
+                (lambda a: a)()
+            except TypeError as error:
+                messages.append(str(error))
+        random.random()
+        try:
+            (lambda b: b)()
+        except TypeError as error:
+            messages.append(str(error))
+        made = Inner().method, Inner().method(), (i for i in ()), first
+        return y, messages, Inner.__qualname__, [each.__qualname__ for each in made]
+
+
+program(X, whole=False)(Qualified().names)
 
 
 @pytest.mark.parametrize("case", program, ids=name_of)
