@@ -74,16 +74,30 @@ def transpose_add(x: torch.Tensor) -> torch.Tensor:
     return (x[:, :2048].t() + 1).contiguous()
 
 
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention written out, 2 x 4 heads of 512 x 64."""
+    return torch.softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, -1) @ v
+
+
 @dataclass(frozen=True)
 class Program:
-    """A function and how many vectors it takes besides the matrix."""
+    """A function and how many vectors it takes besides the matrix.
+
+    Attributes:
+        function: The function.
+        vectors: How many there are.
+        sizes: Sizes of the arguments, where these are others.
+    """
 
     function: Function
     vectors: int = 0
+    sizes: tuple[tuple[int, ...], ...] = ()
 
     def arguments(self) -> tuple[torch.Tensor, ...]:
         """A 2048 x 4096 float32 matrix and vectors as long as its rows."""
         torch.manual_seed(0)
+        if self.sizes:
+            return tuple(torch.randn(s) for s in self.sizes)
         return (
             torch.randn(ROWS, COLUMNS),
             *(torch.randn(COLUMNS) for _ in range(self.vectors)),
@@ -99,6 +113,7 @@ PROGRAMS = {
     "column_sum": Program(column_sum),
     "full_mean": Program(full_mean),
     "transpose_add": Program(transpose_add),
+    "attention": Program(attention, sizes=((2, 4, 512, 64),) * 3),
 }
 
 
