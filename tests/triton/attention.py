@@ -131,6 +131,31 @@ def followed(q, k, v):
     return plain(q, k, v).transpose(1, 2).reshape(b, m, h * d) * 2.0
 
 
+def with_bias_inside(q, k, v, bias):
+    scores = torch.baddbmm(bias, q, k.transpose(1, 2), beta=0.5, alpha=0.25)
+    return scores.softmax(-1) @ v
+
+
+def bounded(q, k, v, mask):
+    s = scaled(q, k) + mask
+    s = torch.maximum(s, torch.tensor(torch.finfo(s.dtype).min))
+    return F.softmax(s, dim=-1, dtype=torch.float32).to(q.dtype) @ v
+
+
+def lengths(q, k, v, length):
+    seen = torch.arange(k.shape[-2]) < length[:, None]
+    s = scaled(q, k).masked_fill(~seen[:, None, None], -INF)
+    return s.softmax(-1) @ v
+
+
+def relative(q, k, v, table):
+    """Positions relative to each other look up a bias."""
+    at = torch.arange(q.shape[-2])
+    distance = (at[None] - at[:, None]).clamp(-3, 4) + 3
+    bias = F.embedding(distance, table).permute(2, 0, 1)
+    return (scaled(q, k) + bias).softmax(-1) @ v
+
+
 def randn(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.randn(size).to(dtype)
 
@@ -214,6 +239,16 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = 
             torch.full((20, 150), torch.finfo(torch.bfloat16).min).bfloat16(),
         ],
     ),
+    "bias inside": (
+        with_bias_inside,
+        lambda: [randn(3, 33, 16) for _ in "qkv"] + [randn(3, 1, 33)],
+    ),
+    "bounded": (bounded, lambda: [*qkv(), randn(1, 1, 33, 33)]),
+    "lengths": (
+        lengths,
+        lambda: [*(randn(2, 2, 33, 16) for _ in "qkv"), torch.tensor([7, 33])],
+    ),
+    "relative": (relative, lambda: [*qkv(), randn(8, 2)]),
     "choice": (chosen, lambda: [*qkv(), torch.rand(2, 33, 33) > 0.5]),
     "grouped by repeat": (
         repeated,
