@@ -55,6 +55,19 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.layer_norm(x, (x.shape[-1],), weight, bias)
 
 
+def rms_norm_wide(x: Tensor, scale: Tensor) -> Tensor:
+    wide = x.float()
+    normed = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-5)
+    return normed.to(x.dtype) * scale
+
+
+def layer_norm_written(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    wide = x.float()
+    distance = wide - wide.mean(-1, keepdim=True)
+    spread = distance.pow(2).mean(-1, keepdim=True)
+    return (distance * torch.rsqrt(spread + 1e-5)).to(x.dtype) * weight + bias
+
+
 def gelu(h: Tensor) -> Tensor:
     return 0.5 * h * (1 + torch.tanh(C * (h + 0.044715 * h**3)))
 
@@ -235,8 +248,10 @@ WORKLOADS: dict[str, Workload] = {
         _feed_forward_arguments(4096),
         operations=2 * 2 * 16 * 512 * 4096 * 16384,
     ),
+    "rms_norm_wide": Workload(rms_norm_wide, _matrix(16384, 8192, BF16, 1)),
+    "layer_norm_written": Workload(layer_norm_written, _matrix(16384, 8192, BF16, 2)),
     "softmax_bf16": Workload(softmax, _matrix(16384, 8192, BF16)),
     "softmax_long": Workload(softmax, _matrix(2048, 131072, BF16)),
     "chain": Workload(chain, _several(2, F32, 64 * MEGA), tolerance=1e-5),
 }
-"""Memory-bound programs first, then matrix products; the last three are extras."""
+"""Memory-bound programs first, then matrix products; the last five are extras."""
