@@ -751,6 +751,8 @@ def _sweep() -> dict[str, Callable[[], Case]]:
     for kind in ("sum", "variance", "max", "argmax"):
         for size in (40, 20000, 2**17, 100_003):
             cases[f"full {kind} {size}"] = partial(full_reduction, size, kind)
+    # Rows that are sooner read again than held.
+    cases["normalize 9x5000"] = partial(normalize_in_place, 9, 5000)
     for rows, columns in ((3, 50_000), (600, 12), (50, 1000)):
         cases[f"log_softmax {rows}x{columns}"] = partial(log_softmax, rows, columns)
         cases[f"normalize {rows}x{columns}"] = partial(
