@@ -130,6 +130,11 @@ class ResidualBuilder(Reifier):
         finally:
             self._indent -= 1
 
+    @property
+    def is_indented(self) -> bool:
+        """Whether a line that is added now belongs to a compound statement."""
+        return self._indent > 0
+
     def fresh(self, hint: str) -> str:
         """Returns an unused variable name."""
         return self.ev.namer.fresh(hint if hint.isidentifier() else "value")

@@ -139,6 +139,7 @@ def _plain_return(ev: Evaluator) -> bool:
     if any(block.kind != "body" for block in frame.blocks):
         return False
     if not left:
+        _return_none(ev)
         return True
     first = left[0]
     if not isinstance(first, cst.SimpleStatementLine) or len(first.body) != 1:
@@ -155,6 +156,7 @@ def _plain_return(ev: Evaluator) -> bool:
         return False
     texts = {name: ev.residual.reify(frame.env[name]) for name in parts}
     if small.value is None:
+        _return_none(ev)
         return True
     origin = frame.origins.get(first)
     if isinstance(small.value, cst.Name):
@@ -164,6 +166,12 @@ def _plain_return(ev: Evaluator) -> bool:
         comma = "," if len(items) == 1 else ""
         ev.residual.emit(f"return {', '.join(items)}{comma}", origin)
     return True
+
+
+def _return_none(ev: Evaluator) -> None:
+    """A program that ends returns None by itself; the way of an `if` has to say so."""
+    if ev.residual.is_indented:
+        ev.residual.emit("return")
 
 
 def _names_of(value: cst.BaseExpression | None) -> list[str] | None:

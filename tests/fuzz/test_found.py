@@ -85,6 +85,29 @@ FOUND = {
         return torch.full((2,), 2.0) > v1, torch.tensor(3.0) * v1
         """,
     ),
+    "a way of an `if` on data that only leaves the function returns None": (
+        "tensors known",
+        """
+        def leaves(x, log):
+            if x.sum() > 0:
+                return
+            log.append(1)
+        for i1 in range(int(a.shape[0])):
+            if a[0].sum() + i1 > 0:
+                continue
+            st.log.append(i1)
+        leaves(a, st.log)
+        leaves(-a, st.log)
+        leaves(a.abs() + 1, st.log)
+        if a.sum() > b.sum():
+            return
+        st.log.append(2)
+        if a.sum() > c.sum():
+            st.log.append(3)
+            return
+        st.log.append(4)
+        """,
+    ),
 }
 
 
