@@ -108,6 +108,11 @@ class Boxes:
         return writes(piece) & self.names.keys()
 
     def _taken_apart(self, statement: Statement) -> list[Statement]:
+        if isinstance(statement, cst.SimpleStatementLine):
+            (small,) = statement.body
+            if isinstance(small, cst.Assert) and small.msg and self._walrus(small.msg):
+                # The message stays where it is: it is evaluated only after a failure.
+                raise CannotOutline("the message of an `assert` binds", statement)
         made = normalize(statement, self.namer, self.origins, unstable=reads(statement))
         if len(made) > 1 or made[0] is not statement:
             return made

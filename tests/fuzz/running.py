@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import gc
 import os
 import random
 import re
@@ -274,6 +275,7 @@ def failure(case: Case, path: Path) -> str:
     """Writes a program, checks it, and returns what is wrong; empty if nothing is."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(program_text(case))
+    gc.disable()  # finalizers of what is in a cycle print: never in a later call
     try:
         with _raising():
             check(case, path)
@@ -285,6 +287,8 @@ def failure(case: Case, path: Path) -> str:
         sys.modules.pop(path.stem, None)
         shared.clear()
         torch.set_grad_enabled(True)
+        gc.enable()
+        gc.collect()
     return ""
 
 

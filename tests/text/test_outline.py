@@ -123,6 +123,15 @@ def test_random_programs(chance, seed, exact):
     check(Generator(chance, expressions=1).function(), seed, exact)
 
 
+def test_the_message_of_an_assertion_binds():
+    text = (
+        "def f(a, b, c):\n    try:\n        assert (not b), (c := 's')\n"
+        "    except AssertionError as e:\n        g(c, e)\n    return c\n"
+    )
+    for seed in range(6):
+        check(text, seed)
+
+
 def outlined(text: str, name: str = "part", **how) -> str:
     statements = list(cst.parse_module(text).body)
     namer = Namer(reads(statements) | writes(statements))
