@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from srcjit.facts import GlobalState
+
 pytest.register_assert_rewrite("tests.harness")
 
 
@@ -35,6 +37,16 @@ def cache_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def two_threads() -> None:
     """More threads than cores make the timing of small kernels meaningless."""
     torch.set_num_threads(min(2, torch.get_num_threads()))
+
+
+@pytest.fixture(autouse=True)
+def no_mode_is_left_on() -> Iterator[None]:
+    """A mode that one test leaves on would change what the next ones mean."""
+    before = GlobalState.now().text
+    yield
+    left = GlobalState.now().text
+    torch.set_grad_enabled(True)
+    assert left == before
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

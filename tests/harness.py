@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 import srcjit
+from srcjit.facts import GlobalState
 from srcjit.observe import View, difference, layout
 from srcjit.options import STAGES
 
@@ -57,6 +58,8 @@ class Outcome:
     tensors: list[torch.Tensor]
     layout: list[tuple[Any, ...]]
     random: tuple[Any, ...]
+    modes: str
+    """PyTorch's global state behind the call, as text."""
 
 
 def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome:
@@ -70,6 +73,7 @@ def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome
     function, args, kwargs = made
     stdout = io.StringIO()
     result, failure = None, None
+    grad = torch.is_grad_enabled()
     with contextlib.redirect_stdout(stdout):
         try:
             result = call(*args, **kwargs)
@@ -77,6 +81,9 @@ def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome
                 _backward(result)
         except Exception as exception:
             failure = _failure(exception)
+    # A mode that a program leaves on must not change what the next call means.
+    modes = GlobalState.now().text
+    torch.set_grad_enabled(grad)
     view = View()
     structure = view.of([result, args, kwargs, _state(function)])
     return Outcome(
@@ -91,6 +98,7 @@ def run(call: Callable[..., Any], made: Made, backward: bool = False) -> Outcome
             random.getstate(),
             np.random.get_state()[1].tolist(),  # type: ignore[index]
         ),
+        modes,
     )
 
 
@@ -136,6 +144,7 @@ def compare(expected: Outcome, actual: Outcome, stage: str, call: int) -> None:
     where = f"call {call} at stage {stage!r}"
     assert actual.failure == expected.failure, where
     assert actual.stdout == expected.stdout, where
+    assert actual.modes == expected.modes, where
     assert actual.structure == expected.structure, where
     assert actual.layout == expected.layout, where
     factor = 0.0 if stage in EXACT else 1.0

@@ -149,7 +149,7 @@ def _():
 def _():
     def program(x, node):
         empty = ()
-        return x, empty is (), [] is [], node is None, node is not node  # noqa: F632
+        return x, empty is tuple([]), [] is [], node is None, node is not node  # noqa: F632
 
     return program, (x(), Node())
 

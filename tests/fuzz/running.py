@@ -232,7 +232,7 @@ def check(case: Case, path: Path) -> None:
 
 def distinction(expected: Outcome, actual: Outcome) -> str:
     """Says in which part of what can be observed two calls differ; empty if in none."""
-    for name in ("failure", "stdout", "structure", "layout"):
+    for name in ("failure", "stdout", "modes", "structure", "layout"):
         wanted, got = getattr(expected, name), getattr(actual, name)
         if wanted != got:
             return f"{name} is\n{_apart(got, wanted)}"
