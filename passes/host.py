@@ -166,11 +166,30 @@ class Host:
         self.imports: dict[str, None] = {}
         self.named: dict[fx.Node, str] = {}
         self.allocated: set[str] = set()
+        self.given: frozenset[str] = frozenset()
         for node, value in self.lowered.values.items():
             if node.op == "placeholder":
                 self.named[node] = node.name
             elif node.op == "get_attr" and isinstance(value, Definition):
                 self.named[node] = constants.name(graph.constants[str(node.target)])
+
+    def take_results(self) -> tuple[str | None, ...]:
+        """Lets the caller give the memory that kernels write results to.
+
+        Returns:
+            The name of the parameter for each result; None for one that has no memory of its
+            own which a kernel writes.
+        """
+        stored = {*self.schedule.stored, *self.schedule.empty}
+        found: list[str | None] = []
+        for result in self.graph.results:
+            value = self.lowered.values.get(result)
+            name = None
+            if isinstance(value, Definition) and value in stored:
+                name = value.name
+            found.append(None if name in found else name)
+        self.given = frozenset(n for n in found if n)
+        return tuple(found)
 
     def body(self, finish: Finish) -> list[str]:
         """All lines of the function."""
@@ -216,7 +235,12 @@ class Host:
         else:
             device = f"device={str(d.device)!r}"
             text = f"torch.empty_strided({size}, {stride}, dtype={d.dtype}, {device})"
-        self.lines.append(f"{d.name} = {text}")
+        if d.name in self.given:
+            self.lines.append(f"if {d.name} is None:")
+            text = f"    {d.name} = {text}"
+        else:
+            text = f"{d.name} = {text}"
+        self.lines.append(text)
         self.allocated.add(d.name)
         if self.lowered.values.get(d.node) is d:
             self.named[d.node] = d.name

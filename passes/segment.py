@@ -24,7 +24,7 @@ from torch import fx
 from srcjit.options import Options
 from srcjit.origin import Origin
 
-from . import autograd, plans
+from . import autograd, plans, recording
 from .attention import stream
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
@@ -168,6 +168,7 @@ class _SegmentWriter:
         self.imports: dict[str, None] = {}
         self.kernels = 0
         self.in_place: dict[int, None] = {}
+        self.given: tuple[str | None, ...] = ()
         self.taken = {
             "torch",
             "triton",
@@ -196,7 +197,10 @@ class _SegmentWriter:
                     *autograd.after_the_call(rest, inputs, results),
                 ]
 
-            function = self._function(forward, self.name, finish, top=True)
+            if self._is_recorded():
+                function = self._recorded(forward, finish)
+            else:
+                function = self._function(forward, self.name, finish, top=True)
         else:
             names = [f"{self.name}_forward", f"{self.name}_backward"]
             self.taken.update(names)
@@ -228,10 +232,58 @@ class _SegmentWriter:
             kernels=self.kernels,
         )
 
+    def _is_recorded(self) -> bool:
+        """Whether the segment's launches may become a CUDA graph."""
+        if self.options.mode != "reduce-overhead" or self.stage != "emit":
+            return False
+        reason = recording.why_not(self.functional, devices_of(self.functional))
+        if reason:
+            message = "%s is launched kernel by kernel: %s"
+            logging.getLogger("srcjit.graphs").info(message, self.name, reason)
+        return not reason
+
+    def _recorded(self, forward: ATenGraph, finish: Finish) -> str:
+        """The text of a segment whose launches are recorded."""
+        launches, graphs = f"{self.name}_launches", f"{self.name}_graphs"
+        self.taken.update((launches, graphs))
+        self.definitions.append(
+            self._function(forward, launches, simple_return, top=True, given=True)
+        )
+        (device,) = devices_of(self.functional)
+        names = ", ".join(map(repr, self.given))
+        names = f"({names},)" if len(self.given) == 1 else f"({names})"
+        self.definitions.append(
+            f"{graphs} = Graphs({launches}, {names}, device={device.index or 0})"
+        )
+        self.imports["from srcjit.runtime.graphs import Graphs"] = None
+        inputs = [n.name for n in forward.placeholders]
+        results = autograd.result_names(forward, len(forward.results))
+        call = f"{graphs}.run({', '.join(inputs)})"
+        lines = [
+            f"{', '.join(results)}{',' if len(results) == 1 else ''} = {call}",
+            *finish(inputs, results),
+        ]
+        header = f"def {self.name}({', '.join(inputs)}):"
+        return "\n".join([header, *(f"    {line}" for line in lines)])
+
     def _function(
-        self, graph: ATenGraph, name: str, finish: Finish, *, top: bool = False
+        self,
+        graph: ATenGraph,
+        name: str,
+        finish: Finish,
+        *,
+        top: bool = False,
+        given: bool = False,
     ) -> str:
-        """The text of one graph as a function; its definitions go before it."""
+        """The text of one graph as a function; its definitions go before it.
+
+        Args:
+            graph: The graph.
+            name: Name of the function.
+            finish: Its last lines.
+            top: It is the whole segment.
+            given: It takes the memory of results that its kernels write.
+        """
         if self.stage in ("fuse", "emit"):
             ride_sums(graph, keep_fp32=self.options.keep_fp32)
             ride_activations(graph, keep_fp32=self.options.keep_fp32)
@@ -279,13 +331,16 @@ class _SegmentWriter:
                 self.definitions.extend(text)
             else:
                 lines = self._kernel_lines(
-                    graph, name, schedule, symbols, comments, finish
+                    graph, name, schedule, symbols, comments, finish, given
                 )
         check_sizes(graph, symbols, lines)
         lines = [*sizes, *lines]
         if externs and top:
             lines = self._guarded(graph, lines)
-        header = f"def {name}({', '.join(n.name for n in graph.placeholders)}):"
+        parameters = [n.name for n in graph.placeholders]
+        if given:
+            parameters += [f"{n}=None" for n in self.given if n]
+        header = f"def {name}({', '.join(parameters)}):"
         return "\n".join([header, *(f"    {line}" for line in lines)])
 
     def _kernel_lines(
@@ -296,6 +351,7 @@ class _SegmentWriter:
         symbols: dict[Any, str],
         comments: Mapping[fx.Node, str],
         finish: Finish,
+        given: bool,
     ) -> list[str]:
         forced = self.options.target != "auto"
         printed = print_kernels(
@@ -306,6 +362,8 @@ class _SegmentWriter:
         self.imports.update(dict.fromkeys(printed.imports))
         self.kernels += len(schedule.kernels)
         host = Host(graph, schedule, printed.calls, symbols, self.constants, comments)
+        if given:
+            self.given = host.take_results()
         lines = host.body(finish)
         self.imports.update(host.imports)
         return lines

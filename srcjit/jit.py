@@ -80,8 +80,10 @@ def jit(
         dynamic: False to never make a size symbolic.
         backend: `"srcjit"`, the name of a `torch.compile` backend, or a callable
             `(gm, example_inputs) -> callable`.
-        mode: None, `"default"`, `"reduce-overhead"` or `"max-autotune"`; the last two are
-            accepted for `torch.compile`'s sake and have no effect yet.
+        mode: None, `"default"`, `"reduce-overhead"` (segments on a GPU are recorded as CUDA
+            graphs where that is sound and faster; no effect on the CPU) or
+            `"max-autotune"`, which is accepted for `torch.compile`'s sake and has no effect
+            yet.
         options: More options by name; see `srcjit.options.Options`.
         disable: Return `fn` as it is. So does the environment variable SRCJIT_DISABLE=1.
 

@@ -24,6 +24,7 @@ LOGS: Mapping[str, str] = {
     "breaks": "each graph break: code, source line, reason and hint",
     "recompiles": "why no specialization fitted: the nearest one and its first failed guard",
     "guards": "the guards of each specialization",
+    "graphs": "which segments are not recorded under `reduce-overhead`, and why",
     "code": "the emitted module of each specialization",
 }
 """What `SRCJIT_LOGS` can name."""

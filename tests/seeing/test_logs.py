@@ -31,12 +31,12 @@ def test_variable(capsys, monkeypatch):
 
 
 def test_unknown_name_is_one_warning(caplog):
-    logs.configure("breaks,brekas,graphs")
+    logs.configure("breaks,brekas,graph")
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "SRCJIT_LOGS: no log is called 'brekas' or 'graphs'; "
-        "there are breaks, recompiles, guards, code"
+        "SRCJIT_LOGS: no log is called 'brekas' or 'graph'; "
+        "there are breaks, recompiles, guards, graphs, code"
     )
     assert logs.logger("breaks").isEnabledFor(logging.INFO)
 
@@ -59,4 +59,4 @@ def test_a_program_can_listen_without_the_variable(caplog):
 
 def test_unknown_logger():
     with pytest.raises(KeyError):
-        logs.logger("graphs")
+        logs.logger("graph")
