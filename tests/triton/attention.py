@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import sys
 import traceback
 from collections.abc import Callable
@@ -156,6 +157,47 @@ def relative(q, k, v, table):
     return (scaled(q, k) + bias).softmax(-1) @ v
 
 
+def then_written_to(q, k, v):
+    """Eager reads queries before they change."""
+    out = plain(q, k, v)
+    q.add_(1)
+    return out * 2
+
+
+STEPS: tuple[Callable[..., torch.Tensor], ...] = (
+    lambda s, i, j, b, h: s * 0.7,
+    lambda s, i, j, b, h: s / 3,
+    lambda s, i, j, b, h: s + b,
+    lambda s, i, j, b, h: s - b[..., :1],
+    lambda s, i, j, b, h: s * h,
+    lambda s, i, j, b, h: torch.tanh(s / 4) * 4,
+    lambda s, i, j, b, h: s.clamp(-3, 2),
+    lambda s, i, j, b, h: F.relu(s) - 0.1 * F.relu(-s),
+    lambda s, i, j, b, h: s.masked_fill(j > i, -INF),
+    lambda s, i, j, b, h: torch.where((j - i).abs() < 30, s, -INF),
+    lambda s, i, j, b, h: torch.where(b > 0.5, -1e4, s),
+    lambda s, i, j, b, h: s.masked_fill((i // 7) != (j // 7), -INF),
+    lambda s, i, j, b, h: (s.float() + 0.01 * (j - i)).to(s.dtype),
+    lambda s, i, j, b, h: s.float().sin().to(s.dtype),
+    lambda s, i, j, b, h: s.abs() ** 0.5,
+)
+"""Steps of score functions; `i` and `j` are positions, `b` is a bias, `h` one of a head."""
+
+
+def composed(seed: int) -> Callable[..., torch.Tensor]:
+    """Attention whose score function is some of `STEPS`."""
+    chosen = random.Random(seed).sample(STEPS, 4)
+
+    def attend(q, k, v, b, h):
+        s = q @ k.transpose(-2, -1)
+        i, j = torch.arange(q.shape[-2])[:, None], torch.arange(k.shape[-2])
+        for step in chosen:
+            s = step(s, i, j, b, h)
+        return s.softmax(-1) @ v
+
+    return attend
+
+
 def randn(*size: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
     return torch.randn(size).to(dtype)
 
@@ -287,6 +329,21 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]] = 
             with_special(2, (0, 0, 100, 3), INF)[2].repeat(1, 1, 2, 1)[:, :, :200],
         ],
     ),
+    "written to later": (
+        then_written_to,
+        lambda: [randn(1, 20, 2, 16).transpose(1, 2) for _ in "qkv"],
+    ),
+    **{
+        f"composed {seed}": (
+            composed(seed),
+            lambda: [
+                *qkv(70, 90),
+                randn(2, 70, 90),
+                randn(1, 2, 1, 1),
+            ],
+        )
+        for seed in range(12)
+    },
     "large scores": (plain, lambda: [100 * t for t in qkv(40)]),
     "overflow f16": (plain, lambda: [200 * t for t in qkv(40, dtype=HALF)]),
 }
@@ -309,13 +366,13 @@ def distance(result: torch.Tensor, reference: torch.Tensor) -> float:
 
 def run_case(name: str) -> dict[str, Any]:
     """Compiles and calls one case; `problems` says what is wrong."""
-    from tests.backend.support import compiled
+    from tests.backend.support import clones, compiled
 
     function, make = CASES[name]
     torch.manual_seed(0)
     args = make()
-    kernel = compiled(function, *args, target="triton")
-    (got,) = kernel(*args)
+    kernel = compiled(function, *clones(tuple(args)), target="triton")
+    (got,) = kernel(*clones(tuple(args)))
     return report(name, function, args, got, kernel.text)
 
 
@@ -370,7 +427,7 @@ def report(
     text: str,
 ) -> dict[str, Any]:
     """Compares a result with eager and with float64."""
-    eager = function(*args)
+    eager = function(*(a.clone() for a in args))
     exact = function(*(a.double() if a.is_floating_point() else a for a in args))
     problems = []
     if got.dtype is not eager.dtype or got.size() != eager.size():
