@@ -50,6 +50,11 @@ def cheaper(value: Value, ranges: dict[sympy.Symbol, Expr]) -> Value:
             return kept
         case Op(name="where", args=(Op(name="bitwise_not", args=(c,)), a, b)):
             return op("where", c, b, a)
+        case Op(name="cast", args=(Op(name="where", args=(c, a, b)) as chosen,)):
+            if chosen.dtype in LOW_PRECISION and value.dtype is torch.float32:
+                # What is chosen may then not have to be rounded.
+                wide = (cheaper(cast(x, value.dtype), ranges) for x in (a, b))
+                return op("where", c, *wide)
         case Op(name="cast", args=(Op(name="cast", args=(scaled,)) as rounded,)):
             if _scales_exactly(scaled) and rounded.dtype is torch.bfloat16:
                 return _as_product(scaled) if value.dtype is scaled.dtype else value

@@ -202,8 +202,11 @@ class _Printer(Expressions):
         listed += ["CHUNK: tl.constexpr", "WIDTH: tl.constexpr"]
         program, j, odd = names("program"), names("j"), names("odd")
         chunks = self._chunk_count()
-        z = f"({program} // {chunks}).to(tl.int64)"
-        lanes = f"{program} % {chunks} * CHUNK + tl.arange(0, CHUNK)"
+        lanes = "tl.arange(0, CHUNK)"
+        z = f"{program}.to(tl.int64)"
+        if chunks != "1":
+            z = f"({program} // {chunks}).to(tl.int64)"
+            lanes = f"{program} % {chunks} * CHUNK + {lanes}"
         across = "tl.arange(0, WIDTH)[None, :]"
         place = self.value.text(
             value, {attention.batch.symbol: "z"}, f"{j}[:, None]", across
@@ -214,13 +217,13 @@ class _Printer(Expressions):
             None if whole else f"({j}[:, None] < {paren(index_text(size, {}), SUM)})",
             self._within(attention.width, "tl.arange(0, WIDTH)", "[None, :]"),
         ]
-        wide = ".to(tl.int64)" if self.value.wide_first else ""
+        lanes = f"({lanes}).to(tl.int64)" if self.value.wide_first else lanes
         return "\n    ".join(
             [
                 f"@triton.jit\ndef {self.name}_look({', '.join(listed)}):",
                 f"{program} = tl.program_id(0)",
                 f"z = {z}",
-                f"{j} = ({lanes}){wide}",
+                f"{j} = {lanes}",
                 f"value = {load_text(place, both(*masks))}.to(tl.float32)",
                 f"{odd} = value * 0.0 != 0.0",
                 f"{odd} = tl.max(tl.max({odd}.to(tl.int32), 1), 0)",
@@ -462,6 +465,9 @@ class _Printer(Expressions):
         base = f"{self.flags.name}_ptr + {self.z} * "
         if self.chunks.isdigit():
             count = int(self.chunks)
+            if count == 1:
+                flag = f"{self.flags.name}_ptr + {self.z}"
+                return [f"{odd} = tl.load({flag}).to(tl.int32)"]
             block = power_of_two(count)
             lanes = f"tl.arange(0, {block})"
             mask = "" if block == count else f", {lanes} < {count}, other=0"
