@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from srcjit.nodes import subtree
+from srcjit.origin import Origin, Origins
 from srcjit.source import FunctionSource
 
 from ..flow import Walk, deleted
@@ -25,6 +27,7 @@ from ..outline import (
 )
 from ..program import NOT_BOUND, Continuation, Native
 from ..residual import roots
+from ..resume import function_of
 from ..scopes import captured, definitely_bound, reads, rename, substitute, writes
 from . import names, resuming
 from .frames import Block, Frame
@@ -288,6 +291,7 @@ def _foreign(
     resuming.user_cells(ev, frame, statements)  # guards them
     cells = {**frame.scope.cells, **missing_cells(frame, statements)}
     ev.natives.append(Native(name, source, frame.scope.globals, cells))
+    name, origin = _as_called(ev, frame, name, params, origin)
     args = ", ".join(residual.reify(values[p]) for p in params)
     variables = {n: residual.fresh(n) for n in results}
     residual.maybe_unbound |= {variables[n] for n in uncertain}
@@ -296,6 +300,40 @@ def _foreign(
         text = f"{', '.join(variables.values())}{',' if len(results) == 1 else ''} = {text}"
     residual.emit(text, origin, note)
     return variables
+
+
+def _as_called(
+    ev: Evaluator, frame: Frame, name: str, params: list[str], origin: Origin | None
+) -> tuple[str, Origin | None]:
+    """Has a traceback show the user's line that called the library's function.
+
+    Returns the function to call instead of `name`, and where the program calls it: the last
+    of the user's lines in the program's own file. One in another file needs a frame there.
+    """
+    root = ev.frames[0].source.file
+    callers = [f for f in ev.frames if not f.scope.frozen and f is not frame]
+    stack = ev.call_stack()[: len(callers)]
+    if len(stack) < len(callers):
+        return name, origin
+    if frame.scope.frozen and stack and stack[-1].file != root:
+        caller, called = callers[-1], stack[-1]
+        around = ev.namer.fresh(f"native_{called.line}")
+        statement = cst.parse_statement(f"return {name}({', '.join(params)})\n")
+        assert isinstance(statement, cst.SimpleStatementLine)
+        tree = function_of(around, params, [statement])
+        source = FunctionSource.from_tree(
+            around,
+            tree,
+            Origins(dict.fromkeys(subtree(tree), called)),
+            file=called.file,
+            first_line=called.line,
+        )
+        ev.natives.append(Native(around, source, caller.scope.globals, {}))
+        name = around
+    if origin is None or origin.file != root:
+        own = [place for place in stack if place.file == root]
+        origin = own[-1] if own else origin
+    return name, origin
 
 
 def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> None:

@@ -55,3 +55,22 @@ def test_first_failure_is_no_context() -> None:
         srcjit.jit(failing.effects_between)(*arguments)
     assert raised.value.__context__ is None
     assert raised.value.__cause__ is None
+
+
+LINEAR = torch.nn.Linear(4, 4)
+
+
+def through_helpers(x: torch.Tensor) -> torch.Tensor:
+    def inner(y: torch.Tensor) -> torch.Tensor:
+        z = y + 1
+        return LINEAR(z)
+
+    w = x * 2
+    return inner(w)
+
+
+def test_line_of_what_a_library_raises() -> None:
+    def make() -> Any:
+        return through_helpers, (torch.ones(3, 3),), {}
+
+    harness.check(make, stage="specialize", calls=2)

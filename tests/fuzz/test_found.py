@@ -108,6 +108,15 @@ FOUND = {
         st.log.append(4)
         """,
     ),
+    "what a library raises has the line of the user's function that called it": (
+        "tensors known",
+        """
+        try:
+            print(st.log)
+        finally:
+            v1 = a.shape[0] - net(c.t())
+        """,
+    ),
 }
 
 
