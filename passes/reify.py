@@ -42,6 +42,7 @@ from .evaluate.values import (
     described,
     is_constant,
 )
+from .kinds import is_a
 
 if TYPE_CHECKING:
     from .evaluate.evaluator import Evaluator
@@ -212,7 +213,7 @@ class Reifier:
         text = literal(obj)
         if text is not None:
             return text
-        if isinstance(obj, tuple) and type(obj) is tuple:
+        if is_a(obj, tuple) and type(obj) is tuple:
             items = [self._known(Known(item)) for item in obj]
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         hint = getattr(obj, "__name__", None) or str(obj).rsplit(".", 1)[-1]
@@ -343,7 +344,7 @@ class Reifier:
 
 def literal(obj: Any) -> str | None:
     """Returns the literal for a constant, or None when it has none that needs no import."""
-    if obj is None or obj is Ellipsis or isinstance(obj, (bool, str, bytes)):
+    if obj is None or obj is Ellipsis or is_a(obj, (bool, str, bytes)):
         return repr(obj) if obj is not Ellipsis else "..."
     if type(obj) is int:
         return repr(obj)

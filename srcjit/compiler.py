@@ -25,6 +25,7 @@ from srcjit.load import function_from_source, load_module
 from srcjit.logs import logger
 from srcjit.logs import root as log
 from srcjit.options import Options
+from srcjit.passes.kinds import is_a
 from srcjit.passes.program import (
     Continuation,
     GuardSet,
@@ -312,7 +313,7 @@ def _with_marks(hints: Hints, arguments: Mapping[str, Any]) -> Hints:
     """Adds the dimensions that the user marked with `mark_dynamic`."""
     sizes = dict(hints.sizes)
     for name, value in arguments.items():
-        if not isinstance(value, torch.Tensor):
+        if not is_a(value, torch.Tensor):
             continue  # asking it for an attribute may run code of the user's
         if marked := getattr(value, "_srcjit_dynamic_dims", None):
             name = guard_parameter(name)

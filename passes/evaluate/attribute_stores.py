@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from . import attributes, function_attributes, user_descriptors
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen
@@ -71,7 +72,7 @@ def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
         function_attributes.store(ev, base, name, value)
         return
     if isinstance(base, Known) and base.source is not None:
-        if not isinstance(base.obj, (type, ModuleType)):
+        if not is_a(base.obj, (type, ModuleType)):
             if _by_property(ev, base, type(base.obj), name, value):
                 return
         _store_outside(ev, base, name, value)
@@ -139,20 +140,20 @@ def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
     obj, source = base.obj, base.source
     assert source is not None
     cls = type(obj)
-    if isinstance(obj, (type, ModuleType)):
+    if is_a(obj, (type, ModuleType)):
         raise Break("SJ021", f"store to attribute `{name}` of a {cls.__name__}")
     ev.guards.type_of(source, obj)
     library: Any = next(c.__setattr__ for c in cls.__mro__ if is_frozen(c.__module__))
     if library not in _PLAIN_SETATTR:
         raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
-    if isinstance(obj, torch.nn.Module) and (
+    if is_a(obj, torch.nn.Module) and (
         name in obj._parameters
         or name in obj._modules
         or (isinstance(value, TensorValue) and value.cls is torch.nn.Parameter)
-        or (isinstance(value, Known) and isinstance(value.obj, torch.nn.Module))
+        or (isinstance(value, Known) and is_a(value.obj, torch.nn.Module))
     ):
         raise Break("SJ021", f"`{name}` is a parameter or submodule")
-    if isinstance(obj, torch.nn.Module) and name in obj._buffers:
+    if is_a(obj, torch.nn.Module) and name in obj._buffers:
         if not isinstance(value, TensorValue) and not (
             isinstance(value, Known) and value.obj is None
         ):
@@ -183,7 +184,7 @@ def _emit_store(
 
 def _target_source(obj: Any, source: Source, name: str) -> Source:
     """Where the old value of an attribute was read from."""
-    if isinstance(obj, torch.nn.Module) and name in obj._buffers:
+    if is_a(obj, torch.nn.Module) and name in obj._buffers:
         return Item(Attribute(source, "_buffers"), name)
     return Attribute(source, name)
 

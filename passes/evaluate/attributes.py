@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from . import function_attributes, named_tuples, user_descriptors
 from .breaks import Break, unknown_operand
 from .enums import unboxed
@@ -161,7 +162,7 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
             cls = type(base.obj)
             if is_constant(base.obj):
                 return hasattr(base.obj, name)
-            if has_hooked_lookup(cls) and not isinstance(base.obj, (type, ModuleType)):
+            if has_hooked_lookup(cls) and not is_a(base.obj, (type, ModuleType)):
                 raise Break("SJ020", f"`hasattr` of a `{cls.__name__}`")
             if base.source is not None and not is_constant(base.obj):
                 static = inspect.getattr_static(base.obj, name, MISSING)
@@ -196,7 +197,7 @@ def has(ev: Evaluator, base: Value, name: str) -> bool:
 
 def _user_attribute(ev: Evaluator, base: TensorValue, name: str) -> bool:
     """Whether a tensor from outside has an attribute that the user gave it."""
-    tensors = (obj for obj in ev.keep_alive if isinstance(obj, torch.Tensor))
+    tensors = (obj for obj in ev.keep_alive if is_a(obj, torch.Tensor))
     seen = (obj for obj in tensors if ev.memo.get(id(obj), (None,))[0] is base)
     return any(hasattr(obj, name) for obj in seen)
 
@@ -233,16 +234,18 @@ def _known(ev: Evaluator, base: Known, name: str) -> Value:
     obj = base.obj
     written = ev.overlay.get((id(obj), name))
     if written is not None:
+        if not is_a(obj, (type, ModuleType)):
+            _refuse_own_lookup(type(obj))
         return written
-    if isinstance(obj, ModuleType):
+    if is_a(obj, ModuleType):
         return _module(ev, base, name)
     if is_constant(obj):
         return _constant(ev, base, name)
-    if isinstance(obj, type):
+    if is_a(obj, type):
         return _class(ev, base, name)
-    if isinstance(obj, (FunctionType, BuiltinFunctionType, MethodType)):
+    if is_a(obj, (FunctionType, BuiltinFunctionType, MethodType)):
         return _simple(ev, base, name)
-    if isinstance(obj, enum.Enum) and name in ("value", "name"):
+    if is_a(obj, enum.Enum) and name in ("value", "name"):
         return _child(ev, base, getattr(obj, name), name)
     if base.source is None:
         return _frozen_object(base, name)
@@ -374,7 +377,7 @@ def user_function(
 
 def _simple(ev: Evaluator, base: Known, name: str) -> Value:
     """Attributes of functions and bound methods."""
-    if isinstance(base.obj, MethodType) and name == "__func__":
+    if is_a(base.obj, MethodType) and name == "__func__":
         return _child(ev, base, base.obj.__func__, name)
     if not hasattr(base.obj, name):
         raise Break(
@@ -396,12 +399,12 @@ _PLAIN_LIBRARY_OBJECTS = (
 
 def _frozen_object(base: Known, name: str) -> Value:
     obj = base.obj
-    if isinstance(obj, _PLAIN_LIBRARY_OBJECTS):
+    if is_a(obj, _PLAIN_LIBRARY_OBJECTS):
         return Known(getattr(obj, name), None)
     static = inspect.getattr_static(obj, name, MISSING)
     if isinstance(static, FunctionType) and name not in getattr(obj, "__dict__", {}):
         return MethodValue(Known(static, None), base, name)
-    if isinstance(obj, enum.Enum) or name not in getattr(obj, "__dict__", {}):
+    if is_a(obj, enum.Enum) or name not in getattr(obj, "__dict__", {}):
         if is_frozen(type(obj).__module__) and not isinstance(static, property):
             value = getattr(obj, name, MISSING)
             if value is not MISSING and not isinstance(static, MemberDescriptorType):
@@ -432,6 +435,11 @@ def has_own_lookup(cls: type) -> bool:
     return not any(lookup is plain for plain in _PLAIN_LOOKUPS)
 
 
+def _refuse_own_lookup(cls: type) -> None:
+    if has_own_lookup(cls):
+        raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
+
+
 def _object(ev: Evaluator, base: Known, name: str) -> Value:
     plain = unboxed(ev, base)
     if plain is not base and hasattr(type(plain.obj), name):  # type: ignore[attr-defined]
@@ -440,15 +448,14 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
     assert source is not None
     cls = type(obj)
     ev.guards.type_of(source, obj)
-    if has_own_lookup(cls):
-        raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
+    _refuse_own_lookup(cls)
     stays_absent(ev, cls, "__getattribute__")
     static = class_attribute(cls, name)
     if static is not MISSING and is_data_descriptor(static):
         return _descriptor(ev, base, static, name)
     own = _own_attributes(obj)
     if name in own:
-        if name in MODULE_TABLES and isinstance(obj, torch.nn.Module):
+        if name in MODULE_TABLES and is_a(obj, torch.nn.Module):
             refuse_written(ev, obj, name)
         return ev.wrap(own[name], Attribute(source, name))
     if static is not MISSING:
@@ -459,7 +466,7 @@ def _object(ev: Evaluator, base: Known, name: str) -> Value:
         _stays_visible(ev, source, own, name)
         stays_absent(ev, cls, name)
         return _getattr_hook(ev, base, cls, name)
-    if isinstance(obj, torch.nn.Module):
+    if is_a(obj, torch.nn.Module):
         _stays_visible(ev, source, own, name)
         for hidden in (name, "__getattr__"):
             stays_absent(ev, cls, hidden)
@@ -503,7 +510,7 @@ def _module_entry(ev: Evaluator, base: Known, name: str) -> Value:
 @evaluates(torch.nn.Module.__getattr__)
 def _module_getattr(ev: Evaluator, module: Value, name: Value, /) -> Value:
     module = ev.look(module)
-    if not isinstance(module, Known) or not isinstance(module.obj, torch.nn.Module):
+    if not isinstance(module, Known) or not is_a(module.obj, torch.nn.Module):
         raise Break("SJ020", "`Module.__getattr__` of a module made here")
     return _module_entry(ev, module, str(ev.known(name, "an attribute")))
 

@@ -7,10 +7,12 @@ import inspect
 import logging
 import time
 import warnings
+from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from . import attribute_stores, attributes
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen, is_member
@@ -85,7 +87,7 @@ def is_harmless(obj: Any) -> bool:
 
 def is_harmless_method(obj: Any, name: str) -> bool:
     """Whether a native method call of an object from outside is harmless: logging, writing."""
-    if isinstance(obj, (logging.Logger, logging.LoggerAdapter)) and name in _LOGGING:
+    if is_a(obj, (logging.Logger, logging.LoggerAdapter)) and name in _LOGGING:
         return True
     return name in ("write", "flush", "read", "readline") and hasattr(obj, "fileno")
 
@@ -134,12 +136,25 @@ def _isinstance(ev: Evaluator, value: Value, classes: Value, /) -> Value:
         )
     try:
         if isinstance(looked, Known):
-            return constant(isinstance(looked.obj, wanted))
+            return constant(_is_instance(looked.obj, wanted))
         if cls is torch.Tensor and isinstance(looked, TensorValue):
             return constant(isinstance(looked.fake, wanted) and _not_fake_class(wanted))
         return constant(issubclass(cls, wanted))
     except TypeError as error:
         raise Break("SJ030", f"raises TypeError: {error}") from error
+
+
+def _is_instance(obj: Any, wanted: Any) -> bool:
+    """`isinstance` of an object: it is asked for `__class__` if its class is none of them."""
+    cls = type(obj)
+    own_class = attributes.class_attribute(cls, "__class__")
+    looked_up = (
+        not is_a(cls.__getattribute__, WrapperDescriptorType)
+        or own_class is not object.__dict__["__class__"]
+    )
+    if looked_up and not is_a(obj, wanted):
+        raise Break("SJ020", f"`{cls.__name__}` says itself what its `__class__` is")
+    return isinstance(obj, wanted)
 
 
 def _refuse_hooks(wanted: Any, hook: str) -> None:

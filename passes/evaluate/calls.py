@@ -18,6 +18,7 @@ import libcst as cst
 import torch
 from torch._library.custom_ops import CustomOpDef
 
+from ..kinds import is_a
 from ..scopes import parameter_names
 from . import (
     attribute_stores,
@@ -44,6 +45,7 @@ from . import (
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frames import Frame
+from .frozen import is_frozen
 from .lazy import iterate as iterate_over
 from .sources import Attribute, Bound, Item
 from .values import (
@@ -175,40 +177,40 @@ def _known(
     if special is not None:
         ev.use(function)
         return special(ev, args, kwargs)
-    if isinstance(obj, torch.nn.Module):
+    if is_a(obj, torch.nn.Module):
         return module_calls.call_module(ev, function, args, kwargs)
     context = contexts.manager(ev, function, args, kwargs)
     if context is not None:
         return context
-    if isinstance(obj, FunctionType):
+    if is_a(obj, FunctionType):
         return _python_function(ev, function, args, kwargs)
-    if isinstance(obj, CustomOpDef):
+    if is_a(obj, CustomOpDef):
         ev.use(function)
         return tensors.call_function(ev, obj._opoverload, args, kwargs)
     if tensors.is_operation(obj) or tensors.is_pure(obj):
         ev.use(function)
         return tensors.call_function(ev, obj, args, kwargs)
-    if isinstance(obj, MethodType):
+    if is_a(obj, MethodType):
         return _bound_method(ev, function, args, kwargs)
-    if isinstance(obj, functools.partial) and function.source is not None:
+    if is_a(obj, functools.partial) and function.source is not None:
         return _partial(ev, function, args, kwargs)
-    if isinstance(obj, (operator.itemgetter, operator.attrgetter)):
+    if is_a(obj, (operator.itemgetter, operator.attrgetter)):
         ev.use(function)
         return callables.call_getter(ev, obj, args)
     if library.is_pure_numpy(obj):
         return fold_call(ev, obj, args, kwargs)
-    if isinstance(obj, weakref.ref) and not args:
+    if is_a(obj, weakref.ref) and not args:
         return library.dereference(ev, function)
-    if isinstance(obj, type):
+    if is_a(obj, type):
         return builtin_calls.construct(ev, function, args, kwargs)
-    if isinstance(obj, (MethodDescriptorType, WrapperDescriptorType)) and args:
+    if is_a(obj, (MethodDescriptorType, WrapperDescriptorType)) and args:
         receiver = ev.look(args[0])
         if isinstance(receiver, TensorValue) and hasattr(torch.Tensor, obj.__name__):
             return tensors.call_method(ev, receiver, obj.__name__, args[1:], kwargs)
         constant_receiver = isinstance(receiver, Known) and is_constant(receiver.obj)
         if constant_receiver or not isinstance(receiver, (Known, Unknown)):
             return containers.call_method(ev, receiver, obj.__name__, args[1:], kwargs)
-    if isinstance(obj, BuiltinFunctionType):
+    if is_a(obj, BuiltinFunctionType):
         return _builtin(ev, function, args, kwargs)
     method = special_methods.special(ev, function, "__call__")
     if method is not None:
@@ -221,6 +223,9 @@ def _known(
 
 
 def _name(obj: Any) -> str:
+    cls = type(obj)
+    if not is_frozen(cls.__module__) and attributes.has_hooked_lookup(cls):
+        return type(obj).__name__
     return str(getattr(obj, "__qualname__", None) or type(obj).__name__)
 
 
@@ -428,7 +433,7 @@ def from_constant(result: Any) -> Value:
 def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
     if len(args) == 2:
         owner, receiver = args
-        if isinstance(owner, Known) and isinstance(owner.obj, type):
+        if isinstance(owner, Known) and is_a(owner.obj, type):
             ev.use(owner)
             return SuperValue(owner.obj, receiver)
         raise Break("SJ020", "`super` of a class that is not known")

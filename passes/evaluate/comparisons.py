@@ -12,6 +12,7 @@ import libcst as cst
 import numpy as np
 import torch
 
+from ..kinds import is_a
 from . import sizes, user_operators
 from .breaks import Break, unknown_operand
 from .enums import members, unboxed
@@ -117,7 +118,7 @@ def compare_values(
 
 def _is_numpy(value: Value) -> bool:
     """Whether comparisons give `np.bool_`."""
-    return isinstance(value, Known) and isinstance(value.obj, np.generic)
+    return isinstance(value, Known) and is_a(value.obj, np.generic)
 
 
 def _order(
@@ -222,7 +223,7 @@ def _identity_equality(obj: Any) -> bool:
     return (
         is_constant(obj)
         or getattr(type(obj), "__eq__", None) is object.__eq__
-        or isinstance(obj, type)
+        or is_a(obj, type)
     )
 
 
@@ -246,7 +247,7 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
     if None not in sizes_of and not all(sizes_of):
         return sizes_of == [0, 0]  # there is one empty tuple
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Known) and (one.obj is None or isinstance(one.obj, bool)):
+        if isinstance(one, Known) and (one.obj is None or is_a(one.obj, bool)):
             if isinstance(other, Known):
                 return _identical_constant(ev, one, other)
             if isinstance(other, Unknown):
@@ -319,13 +320,13 @@ def contains(ev: Evaluator, item: Value, container: Value) -> bool:
             return any(same_item(ev, v, item) for v in ev.list_items(container))
         case TupleValue():
             return any(same_item(ev, v, item) for v in container.items)
-        case Known() if isinstance(container.obj, enum.EnumMeta):
+        case Known() if is_a(container.obj, enum.EnumMeta):
             return any(same_item(ev, v, item) for v in members(ev, container))
         case Known() if is_constant(container.obj):
             return bool(fold(ev, lambda a, b: a in b, item, container).obj)  # type: ignore[attr-defined]
-        case Known() if isinstance(container.obj, (dict, set, frozenset)):
+        case Known() if is_a(container.obj, (dict, set, frozenset)):
             return _contains_known(ev, item, container)
-        case Known() if isinstance(
+        case Known() if is_a(
             container.obj, (torch.nn.ModuleDict, torch.nn.ParameterDict)
         ):
             from .modules import module_keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from . import dict_methods, set_methods, tensors
 from .breaks import Break, unknown_operand
 from .iterators import index_of, sorted_items
@@ -89,7 +90,7 @@ def _known(
             harmless=is_harmless_method(obj, name),
         )
     ev.use(receiver)
-    if isinstance(obj, str) and name == "join" and len(args) == 1:
+    if is_a(obj, str) and name == "join" and len(args) == 1:
         from .loops import iterator_over
 
         parts = [

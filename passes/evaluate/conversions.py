@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from . import enums
 from .breaks import Break
 from .iterators import iterate, iterate_in_any_order
@@ -192,7 +193,7 @@ def text_of(ev: Evaluator, value: Value, function: Any) -> str:
     if shown is not None:
         return shown
     match value:
-        case Known() if is_constant(value.obj) or isinstance(value.obj, type):
+        case Known() if is_constant(value.obj) or is_a(value.obj, type):
             return str(function(ev.use(value)))
         case ListValue():
             return f"[{', '.join(text_of(ev, v, repr) for v in ev.list_items(value))}]"

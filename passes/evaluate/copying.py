@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+from ..kinds import is_a
 from .breaks import Break
 from .registry import evaluates
 from .values import (
@@ -69,6 +70,6 @@ def _deep(ev: Evaluator, value: Value, memo: dict[int, Value]) -> Value:
             parts = [_deep(ev, item, memo) for item in value.items]
             same = all(new is ev.look(old) for new, old in zip(parts, value.items))
             return value if same else TupleValue(parts)
-        case Known() if is_constant(value.obj) or isinstance(value.obj, type):
+        case Known() if is_constant(value.obj) or is_a(value.obj, type):
             return value
     raise Break("SJ015", "`deepcopy` of an object")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.utils.checkpoint
 
+from ..kinds import is_a
 from . import attributes, contexts
 from .breaks import Break
 from .iterators import call
@@ -45,7 +46,7 @@ class Context:
 
 @evaluates(Function.__dict__["apply"].__func__)
 def _apply(ev: Evaluator, cls: Value, *args: Value) -> Value:
-    if not isinstance(cls, Known) or not isinstance(cls.obj, type):
+    if not isinstance(cls, Known) or not is_a(cls.obj, type):
         raise Break("SJ015", "`apply` of a class that is not known")
     wanted: type = cls.obj
     args = tuple(ev.look(arg) for arg in args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from .breaks import Break
 from .frozen import is_frozen
 from .sources import Attribute
@@ -29,7 +30,7 @@ _OPERATOR_METHODS = {
 def unboxed(ev: Evaluator, value: Value) -> Value:
     """A member of `IntEnum` and the like as the number or text that operators see."""
     value = ev.look(value)
-    if not isinstance(value, Known) or not isinstance(value.obj, enum.Enum):
+    if not isinstance(value, Known) or not is_a(value.obj, enum.Enum):
         return value
     for kind, plain in _MIXED_IN.items():
         if isinstance(value.obj, kind) and is_plain(value.obj, *_OPERATOR_METHODS):
@@ -52,7 +53,7 @@ def is_plain_member(value: Value) -> bool:
     """Whether a value is a member that hashes and compares by identity or as its mixin."""
     return (
         isinstance(value, Known)
-        and isinstance(value.obj, enum.Enum)
+        and is_a(value.obj, enum.Enum)
         and is_plain(value.obj, "__hash__", "__eq__")
     )
 
@@ -61,7 +62,7 @@ def text(
     ev: Evaluator, value: Value, function: Any, spec: str | None = None
 ) -> str | None:
     """`str`, `repr` or `format` of a member; None for other values."""
-    if not isinstance(value, Known) or not isinstance(value.obj, enum.Enum):
+    if not isinstance(value, Known) or not is_a(value.obj, enum.Enum):
         return None
     if not is_plain(value.obj, "__str__", "__repr__", "__format__"):
         return None
@@ -90,7 +91,7 @@ def by_value(
     if len(args) != 1 or kwargs or missing is not enum.Enum._missing_.__func__:  # type: ignore[attr-defined]
         raise Break("SJ015", f"`{cls.obj.__name__}` is called in an unusual way")
     given = ev.look(args[0])
-    if isinstance(given, Known) and isinstance(given.obj, cls.obj):
+    if isinstance(given, Known) and is_a(given.obj, cls.obj):
         return given
     value = ev.known(given, "an enum value")
     try:

@@ -21,6 +21,7 @@ import libcst as cst
 
 from srcjit.nodes import subtree
 
+from ..kinds import is_a
 from . import names
 from .breaks import Break, LeaveGenerator
 from .frames import Block, Frame
@@ -273,7 +274,7 @@ def manager_call(
 ) -> Value | None:
     """Evaluates a call of a function made by `contextlib.contextmanager`; None for others."""
     obj = function.obj
-    if not isinstance(obj, FunctionType) or obj.__code__ is not _HELPER_CODE:
+    if not is_a(obj, FunctionType) or obj.__code__ is not _HELPER_CODE:
         return None
     from .functions import generator_frame
     from .sources import Contents

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..kinds import is_a
 from ..namer import Namer
 from ..program import Guard, GuardSet, TensorGuard
 from .breaks import Break
@@ -166,18 +167,18 @@ class GuardRecorder:
                 self.add(f"type({text}) is float and {text} == float({str(obj)!r})")
             else:
                 self.add(f"type({text}) is float and {text} == {obj!r}")
-        elif isinstance(obj, np.generic):
+        elif is_a(obj, np.generic):
             self.add(
                 f"type({text}) is {self._type_name(kind)} and repr({text}) == {repr(obj)!r}"
             )
         elif kind is complex:
             self.add(f"type({text}) is complex and repr({text}) == {repr(obj)!r}")
-        elif isinstance(obj, (torch.dtype, torch.layout, torch.memory_format)):
+        elif is_a(obj, (torch.dtype, torch.layout, torch.memory_format)):
             self.add(f"{text} is {self.bind(obj, str(obj).split('.')[-1])}")
         elif kind is range:
             # Ranges of the same numbers are equal, whatever their stop is.
             self.add(f"type({text}) is range and repr({text}) == {repr(obj)!r}")
-        elif isinstance(obj, (torch.device, torch.Size)):
+        elif is_a(obj, (torch.device, torch.Size)):
             name = self.bind(obj, kind.__name__.lower())
             self.add(f"type({text}) is {self._type_name(kind)} and {text} == {name}")
         else:
@@ -186,7 +187,7 @@ class GuardRecorder:
     def identity_of(self, source: Source, obj: Any) -> None:
         """Requires the object at `source` to be `obj` itself."""
         hint = source.hint
-        if isinstance(obj, (FunctionType, BuiltinFunctionType, ModuleType, type)):
+        if is_a(obj, (FunctionType, BuiltinFunctionType, ModuleType, type)):
             hint = str(getattr(obj, "__name__", None) or hint).rsplit(".", 1)[-1]
         self.add(f"{source.guard} is {self.bind(obj, str(hint))}")
 

@@ -8,6 +8,7 @@ from types import (
 )
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from . import user_descriptors
 from .attributes import (
     MISSING,
@@ -85,7 +86,7 @@ def _super_method(
     if isinstance(static, staticmethod):
         return function
     cls = receiver
-    if not (isinstance(receiver, Known) and isinstance(receiver.obj, type)):
+    if not (isinstance(receiver, Known) and is_a(receiver.obj, type)):
         cls = load(ev, receiver, "__class__")
     return MethodValue(function, cls)
 
@@ -93,9 +94,7 @@ def _super_method(
 def _receiver_class(receiver: Value) -> type | None:
     match receiver:
         case Known():
-            return (
-                receiver.obj if isinstance(receiver.obj, type) else type(receiver.obj)
-            )
+            return receiver.obj if is_a(receiver.obj, type) else type(receiver.obj)
         case InstanceValue():
             return receiver.cls
     return None

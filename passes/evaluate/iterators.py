@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from . import comparisons, operators
 from .breaks import Break
 from .lazy import at_hand, lazy_iterator, next_item
@@ -82,7 +83,7 @@ def _iter(ev: Evaluator, value: Value, sentinel: Value | None = None, /) -> Valu
         value = ev.look(value)
         if isinstance(value, (ListValue, IteratorValue, InstanceValue)):
             return made
-        if isinstance(value, Known) and not isinstance(value.obj, (range, str, bytes)):
+        if isinstance(value, Known) and not is_a(value.obj, (range, str, bytes)):
             return made
         # Of a class of its own, which is seen if Python gets it.
         return lazy_iterator(ev, lambda: next_item(ev, made), [made])
@@ -242,7 +243,7 @@ def _sorted(
 @evaluates(builtins.sum)
 def _sum(ev: Evaluator, iterable: Value, /, start: Value | None = None) -> Value:
     total = start if start is not None else constant(0)
-    if isinstance(total, Known) and isinstance(total.obj, (str, bytes)):
+    if isinstance(total, Known) and is_a(total.obj, (str, bytes)):
         raise Break("SJ030", "raises TypeError: sum() can't sum strings or bytes")
     whole = isinstance(ev.look(iterable), SetValue) and all(
         type(key) is int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from .breaks import Break
 from .enums import is_plain_member
 from .frozen import is_frozen
@@ -17,10 +18,7 @@ def key_of(ev: Evaluator, value: Value) -> Any:
     """Returns the hashable constant that a dict key or set element stands for."""
     obj = ev.known(value, "a key")
     if not (
-        is_constant(obj)
-        or callable(obj)
-        or isinstance(obj, type)
-        or is_plain_member(value)
+        is_constant(obj) or callable(obj) or is_a(obj, type) or is_plain_member(value)
     ):
         raise Break("SJ020", f"a `{type(obj).__name__}` is used as a key")
     if (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..kinds import is_a
 from .breaks import Break
 from .conversions import fold
 from .registry import HANDLERS, Handler, evaluates
@@ -123,7 +124,7 @@ for _name in _NUMPY_FUNCTIONS:
 
 def is_pure_numpy(obj: Any) -> bool:
     """Whether a callable computes a NumPy scalar of numbers and nothing else."""
-    return isinstance(obj, np.ufunc)
+    return is_a(obj, np.ufunc)
 
 
 # ── side effects ────────────────────────────────────────────────────────────────────

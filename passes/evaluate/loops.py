@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
+from ..kinds import is_a
 from . import enums
 from .breaks import Break, unknown_operand
 from .frames import Block, Frame
@@ -166,18 +167,18 @@ def _over_tensor(ev: Evaluator, value: TensorValue) -> IteratorValue:
 
 def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
     obj: Any = value.obj
-    if isinstance(obj, (tuple, str, bytes, range, frozenset)) and is_constant(obj):
+    if is_a(obj, (tuple, str, bytes, range, frozenset)) and is_constant(obj):
         known = ev.use(value)
         if len(known) > 100_000:
             raise Break("SJ042", f"a loop of {len(known)} iterations")
         return IteratorValue([constant(item) for item in known])
-    if isinstance(obj, torch.nn.Module) and value.source is not None:
+    if is_a(obj, torch.nn.Module) and value.source is not None:
         modules = module_children(ev, value)
         if modules is not None:
             return IteratorValue(modules)
     if type(obj) is dict and value.source is None:
         return IteratorValue([constant(key) for key in obj])
-    if isinstance(obj, enum.EnumMeta):
+    if is_a(obj, enum.EnumMeta):
         return IteratorValue(enums.members(ev, value))
     if special(ev, value, "__iter__") is not None:
         return _over_instance(ev, value)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from ..kinds import is_a
 from . import attributes, comparisons, expressions, names, subscripts, suites
 from .breaks import Break
 from .conditions import condition
@@ -147,7 +148,7 @@ def _items(ev: Evaluator, subject: Value) -> list[Value] | None:
         case TupleValue():
             return list(subject.items)
         case Known() if type(subject.obj) in (tuple, range) or (
-            isinstance(subject.obj, tuple) and is_constant(subject.obj)
+            is_a(subject.obj, tuple) and is_constant(subject.obj)
         ):
             return [constant(item) for item in ev.use(subject)]
         case Known() if is_constant(subject.obj):
@@ -196,7 +197,7 @@ def _class(
     from .calls import call
 
     cls = expressions.evaluate(ev, frame, pattern.cls)
-    if not isinstance(cls, Known) or not isinstance(cls.obj, type):
+    if not isinstance(cls, Known) or not is_a(cls.obj, type):
         raise Break("SJ020", "a class pattern whose class is not known")
     if not truth(ev, call(ev, Known(isinstance), [subject, cls], {})):
         return False

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from . import attributes
 from .breaks import Break
 from .frames import Frame
@@ -219,6 +220,6 @@ def _structure(value: Value) -> Value:
 
 
 def _single(value: Value) -> Value:
-    if isinstance(value, Known) and isinstance(value.obj, tuple):
+    if isinstance(value, Known) and is_a(value.obj, tuple):
         raise Break("SJ020", "a forward pre-hook's answer is not tracked")
     return value

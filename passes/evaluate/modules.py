@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..kinds import is_a
 from .breaks import Break
 from .sources import Attribute, Item
 from .values import Known, Value, constant
@@ -55,7 +56,7 @@ def module_keys(ev: Evaluator, value: Known) -> tuple[str, ...]:
     """Names of the children of a container module, guarded."""
     assert value.source is not None
     ev.guards.type_of(value.source, value.obj)
-    table = "_keys" if isinstance(value.obj, torch.nn.ParameterDict) else "_modules"
+    table = "_keys" if is_a(value.obj, torch.nn.ParameterDict) else "_modules"
     keys = tuple(getattr(value.obj, table))
     ev.guards.add(f"tuple({value.source.guard}.{table}) == {keys!r}")
     return keys

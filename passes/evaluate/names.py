@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING
 
+from ..kinds import is_a
 from .breaks import Break
 from .frames import Frame
 from .sources import Global, Item, Source
@@ -124,7 +125,7 @@ def _global(ev: Evaluator, frame: Frame, name: str) -> Value:
 
 def library_value(ev: Evaluator, obj: object, holder: object, step: str) -> Known:
     """A global variable of a library: fixed, except for switches, which are guarded."""
-    if (obj is None or isinstance(obj, bool)) and step.strip(".[]'").islower():
+    if (obj is None or is_a(obj, bool)) and step.strip(".[]'").islower():
         name = holder.get("__name__") if isinstance(holder, dict) else holder.__name__  # type: ignore[attr-defined]
         hint = f"{str(name).rsplit('.', 1)[-1]}_state"
         ev.guards.add(f"{ev.guards.bind(holder, hint)}{step} is {obj!r}", "a switch")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 import torch
 
+from ..kinds import is_a
 from . import sizes, user_operators
 from .breaks import Break, unknown_operand
 from .enums import unboxed
@@ -123,7 +124,7 @@ def apply(
         right, (SetValue, ViewValue)
     ):
         return _set_operator(name, function, as_set(ev, left), as_set(ev, right))
-    if name == "mod" and isinstance(left, Known) and isinstance(left.obj, str):
+    if name == "mod" and isinstance(left, Known) and is_a(left.obj, str):
         return constant(ev.use(left) % ev.known(right, "`%` formatting"))
     return fold(ev, function, left, right)
 

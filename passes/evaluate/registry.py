@@ -15,6 +15,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from .breaks import Break
 from .frozen import is_frozen
 from .values import Value
@@ -69,7 +70,7 @@ def handler(obj: Any) -> Handler | None:
         found = HANDLERS.get(obj)
     except TypeError:
         return None
-    if found is None and isinstance(obj, FunctionType):
+    if found is None and is_a(obj, FunctionType):
         # PyTorch wraps some of its own functions when it is first asked to compile.
         wrapped = vars(obj).get("__wrapped__")
         if wrapped is not None and str(obj.__globals__.get("__name__")).startswith(

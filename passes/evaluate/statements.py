@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from ..kinds import is_a
 from . import (
     attribute_stores,
     attributes,
@@ -124,7 +125,7 @@ def _is_counter(ev: Evaluator, base: Value, name: str, kind: type) -> bool:
     """Whether `base.name` may be a counter: of an object from outside, not written yet."""
     if kind not in _COUNTING or not isinstance(base, Known) or base.source is None:
         return False
-    return not isinstance(base.obj, type) and (id(base.obj), name) not in ev.overlay
+    return not is_a(base.obj, type) and (id(base.obj), name) not in ev.overlay
 
 
 def _count(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from . import default_dicts, enums
 from .breaks import Break, unknown_operand
 from .modules import MODULE_TABLES, module_keys
@@ -82,7 +83,7 @@ def _sequence_item(ev: Evaluator, items: list[Value], index: Value, cls: Any) ->
         if isinstance(index, SliceValue)
         else ev.known(index, "an index")
     )
-    if isinstance(where, slice):
+    if type(where) is slice:
         return cls(items[where])  # type: ignore[no-any-return]
     try:
         return ev.look(items[operator.index(where)])
@@ -108,12 +109,12 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
         from .operators import fold
 
         return fold(ev, operator.getitem, base, index)
-    if isinstance(obj, enum.EnumMeta):
+    if is_a(obj, enum.EnumMeta):
         return enums.by_name(ev, base, index)
     if base.source is None:
-        if isinstance(obj, type):
+        if is_a(obj, type):
             return constant_generic(ev, obj, index)
-        if isinstance(obj, dict):
+        if is_a(obj, dict):
             key = _key(ev, index)
             if key in obj:
                 return Known(obj[key], None)
@@ -122,12 +123,12 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
         c.__getitem__ for c in _MODULE_LISTS
     ]:
         return _module_item(ev, base, index)
-    if isinstance(obj, torch.nn.ModuleDict):
+    if is_a(obj, torch.nn.ModuleDict):
         key = ev.known(index, "a key")
         if key not in module_keys(ev, base):
             raise Break("SJ030", f"raises KeyError: {key!r}")
         return ev.wrap(obj._modules[key], Item(Attribute(base.source, "_modules"), key))
-    if isinstance(obj, (torch.nn.ParameterList, torch.nn.ParameterDict)):
+    if is_a(obj, (torch.nn.ParameterList, torch.nn.ParameterDict)):
         from . import attributes
 
         return attributes.load(ev, base, str(ev.known(index, "an index")))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from .breaks import Break
 from .frozen import is_member
 from .sizes import pin
@@ -107,11 +108,11 @@ def _operations() -> frozenset[Any]:
 
 def is_operation(obj: Any) -> bool:
     """Whether a callable is a tensor operation that is recorded as one node."""
-    if isinstance(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+    if is_a(obj, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return True
     if is_member(obj, _operations()):
         return True
-    if isinstance(obj, BuiltinFunctionType) and obj not in _NATIVE_FUNCTIONS:
+    if is_a(obj, BuiltinFunctionType) and obj not in _NATIVE_FUNCTIONS:
         holder = obj.__qualname__.rpartition(".")[0]
         return holder == "_VariableFunctionsClass" or obj.__self__ is torch._C._nn
     return False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
+from ..kinds import is_a
 from . import suites
 from .breaks import Break
 from .evaluator import Flow
@@ -116,6 +117,6 @@ def _classes(ev: Evaluator, value: Value) -> list[type]:
     value = ev.look(value)
     if isinstance(value, TupleValue):
         return [cls for item in value.items for cls in _classes(ev, item)]
-    if isinstance(value, Known) and isinstance(value.obj, type):
+    if isinstance(value, Known) and is_a(value.obj, type):
         return [ev.use(value)]
     raise Break("SJ020", "a handler's class is not known")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from .breaks import Break, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
@@ -177,7 +178,7 @@ def size_of(ev: Evaluator, value: Value) -> int:
             return int(value.fake.shape[0])
         case Known():
             obj: Any = value.obj
-            if isinstance(obj, enum.EnumMeta):
+            if is_a(obj, enum.EnumMeta):
                 return len(ev.use(value))
             if is_constant(obj):
                 return len(ev.use(value))

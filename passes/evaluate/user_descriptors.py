@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..kinds import is_a
 from .frozen import is_frozen
 from .sources import Attribute, Bound, Item
 from .values import InstanceValue, Known, Value
@@ -88,7 +89,7 @@ def _cached(
     from .attribute_stores import store_plainly
     from .calls import call
 
-    library = isinstance(base, Known) and isinstance(base.obj, torch.nn.Module)
+    library = isinstance(base, Known) and is_a(base.obj, torch.nn.Module)
     if library or static.attrname != name or not isinstance(static.func, FunctionType):
         return None
     descriptor = _descriptor(ev, cls, static, name)

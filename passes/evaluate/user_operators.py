@@ -6,6 +6,7 @@ import dataclasses
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import is_a
 from .breaks import Break
 from .special_methods import call_special, defines
 from .values import (
@@ -36,7 +37,7 @@ def is_user_object(value: Value) -> bool:
         isinstance(value, Known)
         and value.source is not None
         and not is_constant(value.obj)
-        and not isinstance(value.obj, _PLAIN)
+        and not is_a(value.obj, _PLAIN)
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ..kinds import is_a, namespace_of
 from . import named_tuples
 from .breaks import Break
 from .sources import Argument, Attribute, Item, Source
@@ -67,7 +68,7 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     if seen is not None:
         value, first = seen
         fixed = isinstance(value, TupleValue) or (
-            isinstance(value, Known) and isinstance(obj, _FIXED)
+            isinstance(value, Known) and is_a(obj, _FIXED)
         )
         if first.guard != source.guard and not fixed:
             # NOTE: one object has one path, or a store by one would be missed by the other.
@@ -82,7 +83,7 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     value = _wrap_new(ev, obj, source)
     ev.journal.set_item(ev.memo, id(obj), (value, source))
     ev.keep_alive.append(obj)
-    if not isinstance(obj, _FIXED):
+    if not is_a(obj, _FIXED):
         ev.guards.reached(source.guard, obj)
     return value
 
@@ -91,12 +92,12 @@ def _refuse_namespaces(ev: Evaluator, obj: Any) -> None:
     """A dict that is the `__dict__` of a tracked object would be a second way to it."""
     if type(obj) is dict:
         for other in ev.keep_alive:
-            if type(other) not in _BUILTIN and getattr(other, "__dict__", None) is obj:
+            if type(other) not in _BUILTIN and namespace_of(other) is obj:
                 raise Break(
                     "SJ020", "the `__dict__` of an object is an object of its own"
                 )
     elif type(obj) not in _BUILTIN and any(type(o) is dict for o in ev.keep_alive):
-        namespace = getattr(obj, "__dict__", None)
+        namespace = namespace_of(obj)
         if namespace is not None and any(o is namespace for o in ev.keep_alive):
             raise Break("SJ020", "the `__dict__` of an object is an object of its own")
 
@@ -113,11 +114,11 @@ def _constant(ev: Evaluator, obj: Any, source: Source) -> Value:
 
 
 def _wrap_new(ev: Evaluator, obj: Any, source: Source) -> Value:
-    if isinstance(obj, torch.Tensor):
+    if is_a(obj, torch.Tensor):
         return wrap_tensor(ev, obj, source)
     kind = type(obj)
     if kind is tuple or (
-        isinstance(obj, tuple)
+        is_a(obj, tuple)
         and hasattr(kind, "_fields")
         and named_tuples.is_plain(ev, kind)
     ):
@@ -168,7 +169,7 @@ def _wrap_dict(ev: Evaluator, obj: dict[Any, Any], source: Source) -> Value:
         return Known(obj, source)
     ev.guards.keys_of(source, obj)
     value = DictValue({}, source, cls=type(obj))
-    if isinstance(obj, defaultdict):
+    if is_a(obj, defaultdict):
         factory = ev.lazy(obj.default_factory, Attribute(source, "default_factory"))
         value = DefaultDictValue({}, source, cls=defaultdict, factory=factory)
     for key, item in obj.items():
@@ -192,7 +193,7 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         # The path may lead to another number once the program has written there.
         text = ev.residual.fresh(source.hint)
         ev.residual.emit_tracked(f"{text} = {source.residual}")
-    if isinstance(obj, int) and ev.sizes.takes(obj):
+    if is_a(obj, int) and ev.sizes.takes(obj):
         scalar = ev.sizes.number(obj, source, text)
     else:
         scalar = ev.scalar(text, kind, source.hint)
