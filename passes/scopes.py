@@ -258,6 +258,7 @@ def substitute(
         origins: Takes the origins of the copies.
     """
     walk = Walk.over(node)
+    owners = {part.value for part in subtree(node) if isinstance(part, cst.Attribute)}
     replacements: dict[cst.CSTNode, cst.CSTNode | Sequence[cst.CSTNode]] = {}
     for found, name in walk.occurrences.items():
         if name not in mapping or name in walk.declared_global:
@@ -266,7 +267,12 @@ def substitute(
             raise ValueError(f"cannot substitute {name!r}, which is bound here")
         expression = clone(mapping[name], origins)
         closed = isinstance(expression, cst.Name | cst.Attribute | cst.BaseNumber)
-        if not closed and not expression.lpar:
+        if isinstance(expression, cst.Integer) and found in owners:
+            closed = False  # `0.real` would be a number and a name
+        if found.lpar:
+            # They may be what keeps it apart from a keyword: `return(n)`.
+            expression = expression.with_changes(lpar=found.lpar, rpar=found.rpar)
+        elif not closed and not expression.lpar:
             expression = expression.with_changes(
                 lpar=[cst.LeftParen()], rpar=[cst.RightParen()]
             )

@@ -117,6 +117,15 @@ FOUND = {
             v1 = a.shape[0] - net(c.t())
         """,
     ),
+    "a number in place of a variable keeps the parentheses that it needs": (
+        "plain known",
+        """
+        class C1(Point):
+            def area(self, p1):
+                return(n), n.bit_length(), (n).real, r.real
+        return C1(1, 2).area(2)
+        """,
+    ),
 }
 
 

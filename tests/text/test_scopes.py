@@ -220,6 +220,10 @@ def test_substitute():
         statement, {"x": cst.parse_expression("self.p")}, Origins()
     )
     assert cst.Module([made]).code == "y = self.p.a + f(self.p, x=self.p)\n"
+    statement = block("return(x), x.real, (x).real, x[0], -x")[0]
+    made = scopes.substitute(statement, {"x": cst.Integer("0")}, Origins())
+    assert cst.Module([made]).code == "return(0), (0).real, (0).real, 0[0], -0\n"
+    statement = block("y = x")[0]
     with pytest.raises(ValueError, match="bound"):
         scopes.substitute(statement, {"y": cst.Name("z")}, Origins())
 
