@@ -17,6 +17,7 @@ adds the specialization, writes the stub anew, and returns what to call.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import linecache
@@ -39,6 +40,7 @@ from srcjit.diagnostics import (
 )
 from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
+from srcjit.family import COPIES, Family
 from srcjit.guards import describe_failure, failures, first_failure, learn
 from srcjit.load import closure_cells, function_from_source, register_lines
 from srcjit.logs import held, logger
@@ -95,9 +97,12 @@ class Dispatcher:
         source: FunctionSource | None = None,
         stub: FunctionType | None = None,
         hints: Hints | None = None,
+        family: Family | None = None,
     ) -> None:
         self.function = function
         self.options = options
+        self._continues = family is not None
+        self._family = family or Family()
         self.signature = Signature.of(function)
         self.disabled: str | None = None
         self.first_hints = hints or Hints()
@@ -173,6 +178,8 @@ class Dispatcher:
         """False if the function runs natively for want of a specialization that fits."""
         if self.disabled is not None:  # by another thread, meanwhile
             return False
+        if self._continues and self._too_many_copies():
+            return False
         if not self._numbered:
             return True
         what = self._attempt(lambda: self._learn(values))
@@ -191,6 +198,26 @@ class Dispatcher:
             what,
         )
         return False
+
+    def _too_many_copies(self) -> bool:
+        """Whether this part of the user's function has been compiled often enough.
+
+        If so, it runs natively from now on, and the user is told once.
+        """
+        if not self._family.is_full(self.source, self.options.limit):
+            return False
+        most = COPIES * self.options.limit
+        self.disabled = f"{most} specializations of what begins here"
+        self.regenerate()
+        if self._family.tell(self.source):
+            log.warning(
+                "%s: `%s` begins here and has been compiled %d times, each for something "
+                "else that came before it; calls that need another one run natively",
+                _place(self.function),
+                self.function.__qualname__,
+                most,
+            )
+        return True
 
     def _learn(self, values: tuple[Any, ...]) -> str:
         """Notes and returns why the nearest specialization does not fit."""
@@ -245,8 +272,11 @@ class Dispatcher:
 
     def _compile_alone(self, values: tuple[Any, ...]) -> Specialization:
         arguments = self._by_name(values)
+        if self._continues:
+            self._family.count(self.source)
+        stubs = functools.partial(make_stub, family=self._family)
         made = compile_specialization(
-            self.function, self.source, arguments, self.options, self.hints
+            self.function, self.source, arguments, self.options, self.hints, stubs
         )
         if made.specialized.settle is not None and not made.guard(*values):
             problem = self._unfit(made, arguments)
@@ -255,7 +285,7 @@ class Dispatcher:
             log.info("compiled again, for fixed sizes: %s", problem)
             hints = replace(self.hints, fixed=True)
             made = compile_specialization(
-                self.function, self.source, arguments, self.options, hints
+                self.function, self.source, arguments, self.options, hints, stubs
             )
         if not made.guard(*values):
             raise self._unfit(made, self._for_guards(values))
@@ -360,6 +390,7 @@ class Dispatcher:
                 self._globals[self._names(f"guard_{number}")] = _refuse
                 self._globals[self._names(f"{self._name}_{number}")] = self.function
             self._numbered.clear()
+            self._family.clear()
             self.disabled = None
             self.hints = self.first_hints
             with self._writing:
@@ -424,11 +455,20 @@ class Dispatcher:
         return code
 
 
-def make_stub(continuation: Continuation, options: Options) -> FunctionType:
+def make_stub(
+    continuation: Continuation,
+    options: Options,
+    family: Family | None = None,
+) -> FunctionType:
     """Returns the dispatch stub of a function that the compiler wrote.
 
     The function is built when it is first called, so that a path of the program that is
     never taken costs nothing.
+
+    Args:
+        continuation: The function.
+        options: What the user's function was jitted with.
+        family: How often each place of the user's function has been compiled.
     """
     written: list[FunctionType] = []
     built: list[Dispatcher] = []
@@ -438,7 +478,7 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
         with _building:
             if not written:
                 names = {
-                    name: make_stub(value, options)
+                    name: make_stub(value, options, family)
                     if isinstance(value, Continuation)
                     else value
                     for name, value in continuation.names.items()
@@ -462,7 +502,14 @@ def make_stub(continuation: Continuation, options: Options) -> FunctionType:
                     changed=continuation.dynamic, resumed=continuation.resumed
                 )
                 built.append(
-                    Dispatcher(function, options, source=source, stub=stub, hints=hints)
+                    Dispatcher(
+                        function,
+                        options,
+                        source=source,
+                        stub=stub,
+                        hints=hints,
+                        family=family,
+                    )
                 )
         return stub
 
