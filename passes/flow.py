@@ -41,6 +41,7 @@ class Walk(Names):
     def __init__(self, before: Iterable[str] = ()) -> None:
         super().__init__(before)
         self._jumps = Jumps()
+        self._deleted: dict[cst.CSTNode, set[str]] = {}
 
     @property
     def bound_at_jumps(self) -> list[set[str]]:
@@ -84,7 +85,7 @@ class Walk(Names):
 
     def _for(self, node: cst.For) -> None:
         self.visit(node.iter)
-        self._state.bound -= deleted(node)
+        self._state.bound -= deleted(node, self._deleted)
         exhausted = self._state.copy()
         outer = self._loop_jumps()
         self.target(node.target)
@@ -95,7 +96,7 @@ class Walk(Names):
         self._state = join([self._state, *inner.to_break])
 
     def _while(self, node: cst.While) -> None:
-        self._state.bound -= deleted(node)
+        self._state.bound -= deleted(node, self._deleted)
         self.visit(node.test)
         ended = self._state.copy()
         if always_true(node.test):
@@ -114,20 +115,20 @@ class Walk(Names):
                 suppressed = self._after_exception(node)
                 # What the first item's expression wrote is certain.
                 suppressed.written |= self._state.written
-                suppressed.bound |= self._state.bound - deleted(node)
+                suppressed.bound |= self._state.bound - deleted(node, self._deleted)
             if item.asname is not None:
                 self.target(item.asname.name)
                 if number == 0 and isinstance(item.asname.name, cst.Name):
                     name = {item.asname.name.value}
                     suppressed.written |= name
-                    suppressed.bound |= name - deleted(node)
+                    suppressed.bound |= name - deleted(node, self._deleted)
         self.visit(node.body)
         self._state = join([self._state, suppressed])
 
     def _after_exception(self, node: cst.CSTNode) -> State:
         """The state after an exception anywhere in `node`, which starts here."""
         state = self._state.copy()
-        state.bound -= deleted(node)
+        state.bound -= deleted(node, self._deleted)
         return state
 
     def _try(self, node: cst.Try | cst.TryStar) -> None:
@@ -202,19 +203,28 @@ def irrefutable(pattern: cst.MatchPattern) -> bool:
     )
 
 
-def deleted(node: cst.CSTNode) -> set[str]:
-    """Returns the names that `node` may unbind: by `del`, and at the end of `except … as`."""
-    found: set[str] = set()
-    pending = [node]
-    while pending:
-        here = pending.pop()
-        if isinstance(here, cst.Del):
-            walk = Walk.over(here)
-            found |= walk.written
-        elif isinstance(here, cst.ExceptHandler | cst.ExceptStarHandler) and here.name:
-            found |= Walk.over(here.name.name).read
-        if isinstance(here, _WITH_STATEMENTS):
-            pending += parts(here)
+def deleted(
+    node: cst.CSTNode, known: dict[cst.CSTNode, set[str]] | None = None
+) -> set[str]:
+    """Returns the names that `node` may unbind: by `del`, and at the end of `except … as`.
+
+    Args:
+        node: A statement, or what holds statements.
+        known: What is known of nodes, and takes what is found out: who asks for each of
+            many nested statements does not want the inner ones to be gone over again.
+    """
+    known = {} if known is None else known
+    found = known.get(node)
+    if found is not None:
+        return found
+    found = set()
+    if isinstance(node, cst.Del):
+        found |= Walk.over(node).written
+    elif isinstance(node, cst.ExceptHandler | cst.ExceptStarHandler) and node.name:
+        found |= Walk.over(node.name.name).read
+    if isinstance(node, _WITH_STATEMENTS):
+        found.update(*(deleted(part, known) for part in parts(node)))
+    known[node] = found
     return found
 
 
