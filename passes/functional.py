@@ -28,7 +28,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from .absent import emit_partial
 from .decompositions import decompositions
@@ -408,6 +407,7 @@ def _has_effect(node: fx.Node) -> bool:
 def _may_raise(node: fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return False
-    leaves = pytree.tree_leaves((node.args, node.kwargs))
-    operands = [v.meta.get("val") if isinstance(v, fx.Node) else v for v in leaves]
-    return operator_may_raise(node.target, operands)
+    args, kwargs = fx.node.map_arg(
+        (node.args, node.kwargs), lambda operand: operand.meta.get("val")
+    )
+    return operator_may_raise(node.target, args, kwargs)

@@ -264,7 +264,7 @@ class SegmentBuilder:
                 self.evaluator.fake_mode,
                 self._rules([*args, *kwargs.values()]),
             ):
-                if is_quiet(target):
+                if is_quiet(target, args):
                     self._facts = Facts()
                     result = _called(kind, target, args, kwargs)
                 else:

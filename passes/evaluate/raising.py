@@ -6,6 +6,8 @@ refusals of eager's kernels are not in PyTorch's meta functions.
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
@@ -13,7 +15,7 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from .frozen import is_frozen
 
@@ -29,7 +31,7 @@ _QUIET = frozenset(
     masked_fill tril triu erf softplus leaky_relu elu hardtanh
     """.split()
 )
-"""Functions and methods that cannot raise once fakes have run them, whatever they are given."""
+"""Functions and methods that cannot raise once fakes have run them on floating-point numbers."""
 
 _QUIET_OPERATORS = frozenset(
     """
@@ -94,7 +96,7 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        risky = operator_may_raise(func, pytree.tree_leaves((args, kwargs)))
+        risky = operator_may_raise(func, args, kwargs or {})
         risky = risky or any(map(_shares_elements, _written(func, args, kwargs or {})))
         self.operators.append((func, risky))
         return func(*args, **(kwargs or {}))
@@ -116,13 +118,17 @@ _TAG = torch.Tag
 OWN_NAMESPACES = ("aten", "prims", "prim", "quantized", "mkldnn", "mkldnn_prepacked")
 
 
-def operator_may_raise(operator: Any, operands: Sequence[Any]) -> bool:
+def operator_may_raise(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
     """Whether an ATen operator may raise although its rule for fakes accepts its operands.
 
     Args:
         operator: The overload.
-        operands: What it is given; tensors among it are looked at.
+        args: What it is given; tensors among it are looked at.
+        kwargs: What it is given by name.
     """
+    operands = pytree.tree_leaves((args, kwargs))
     tensors = [v for v in operands if isinstance(v, torch.Tensor)]
     whole = any(not (t.is_floating_point() or t.is_complex()) for t in tensors)
     if operator.namespace not in OWN_NAMESPACES:
@@ -137,12 +143,70 @@ def operator_may_raise(operator: Any, operands: Sequence[Any]) -> bool:
     if packet == "bernoulli":
         return not (numbers and len(tensors) == 1 and 0 <= numbers[0] <= 1)
     if _TAG.pointwise in operator.tags:
-        return False
+        return _has_no_kernel(operator, args, kwargs)
     if operator.is_view or _TAG.view_copy in operator.tags:
         return False
     if packet not in _QUIET_OPERATORS and name not in _QUIET_OPERATORS:
         return True
-    return whole and packet in _FLOATING
+    return whole and (packet in _FLOATING or _has_no_kernel(operator, args, kwargs))
+
+
+_kernels: dict[Any, bool] = {}
+"""Operators with what they were given on trial, and whether that was refused."""
+
+
+def _has_no_kernel(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> bool:
+    """Whether eager refuses the types of the operands, which it only says when it runs.
+
+    Tried out on tensors of one element.
+    """
+    leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    key = operator, str(structure), tuple(map(_type_of, leaves))
+    known = _kernels.get(key)
+    if known is None:
+        known = _kernels[key] = _is_refused(operator, leaves, structure)
+    return known
+
+
+def _type_of(operand: Any) -> Any:
+    if isinstance(operand, torch.Tensor):
+        return operand.dtype, operand.device, operand.dim()
+    return type(operand), _example(operand) if type(operand) is not float else 1.0
+
+
+def _example(operand: Any) -> Any:
+    """A tensor of one element in place of a tensor, a number in place of a symbol."""
+    if isinstance(operand, torch.Tensor):
+        shape = (1,) * operand.dim()
+        return torch.ones(shape, dtype=operand.dtype, device=operand.device)
+    symbols: dict[type, Any] = {
+        torch.SymInt: 1,
+        torch.SymFloat: 1.0,
+        torch.SymBool: True,
+    }
+    return symbols.get(type(operand), operand)
+
+
+def _is_refused(operator: Any, leaves: list[Any], structure: Any) -> bool:
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    here = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
+    if any(t.device.type not in here or t.layout is not torch.strided for t in tensors):
+        return False
+    with _disable_current_modes(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        args, kwargs = pytree.tree_unflatten(list(map(_example, leaves)), structure)
+        try:
+            operator(*args, **kwargs)
+        except (RuntimeError, TypeError, IndexError) as error:
+            # One element may be too few for it; of pointwise operators that is not so.
+            return _TAG.pointwise in operator.tags or bool(_TYPES.search(str(error)))
+    return False
+
+
+_TYPES = re.compile("not implemented for|support|not for|Boolean|dtype")
+"""What PyTorch says of types that it refuses."""
 
 
 def _written(
@@ -181,11 +245,14 @@ _FLOATING = frozenset(
 """Operators of which PyTorch has no kernel for some types of integers."""
 
 
-def is_quiet(target: Any) -> bool:
+def is_quiet(target: Any, operands: Sequence[Any]) -> bool:
     """Whether a call of a tensor function can neither raise at run time nor draw numbers.
 
     For all others a `Witness` has to see what the call comes down to.
     """
+    for operand in operands:
+        if isinstance(operand, torch.Tensor) and not operand.is_floating_point():
+            return False  # eager has no kernel for some types
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in _QUIET and not isinstance(target, torch._ops.OpOverloadPacket)
 

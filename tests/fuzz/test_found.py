@@ -126,6 +126,27 @@ FOUND = {
         return C1(1, 2).area(2)
         """,
     ),
+    "what eager has no kernel for comes after the effects before it": (
+        "tensors known",
+        """
+        for refused in (
+            lambda: (a > 0).abs(),
+            lambda: a & a,
+            lambda: torch.softmax(a > 0, 0),
+            lambda: torch.add(a > 0, a > 0, alpha=2.0),
+            lambda: torch.argmax(a > 0),
+            lambda: torch.nn.functional.gelu(a.long()),
+        ):
+            st.count += 1
+            try:
+                refused()
+            except RuntimeError as e1:
+                st.log.append(str(e1))
+        v1 = a > 0
+        st.count = 100
+        v1 -= v1
+        """,
+    ),
 }
 
 
