@@ -28,7 +28,8 @@ class Options:
         target: The kernel language (one of `TARGETS`).
         keep_fp32: Leave bf16/fp16 intermediates of a fused kernel in float32 instead of
             rounding them where eager rounds.
-        limit: Specializations per function before it runs natively.
+        limit: Specializations per function before it runs natively; what stands behind
+            breaks may have eight times as many (see `srcjit/family.py`).
         emitted_lines: Tracebacks show the emitted file's lines instead of the user's.
     """
 
