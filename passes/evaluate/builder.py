@@ -256,8 +256,7 @@ class SegmentBuilder:
             raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
         try:
             targets = writes.written(name, args, kwargs)
-            if targets:
-                writes.check(name, targets, args, kwargs)
+            writes.check(name, targets, args, kwargs)
             before = writes.layouts(targets)
             with (
                 warned.noted() as warnings,

@@ -10,6 +10,7 @@ operands before it writes. Where that is not what eager does, the statement is P
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,12 @@ def written(name: str, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Te
     return found
 
 
+_WITH_STATISTICS = frozenset(
+    "batch_norm instance_norm native_batch_norm _native_batch_norm_legit".split()
+)
+"""What writes to running statistics among its operands, one after the other."""
+
+
 def _part(tensor: Any, index: Any) -> Iterator[torch.Tensor]:
     """The view of a tensor that an assignment to `tensor[index]` writes to."""
     if not isinstance(tensor, torch.Tensor):
@@ -84,8 +91,14 @@ def check(
     Raises:
         Break: SJ030, since eager refuses most of these.
     """
+    if not targets and name not in _WITH_STATISTICS:
+        return
     operands = args[2:] if name in _STORES else args
     read = [*_tensors([*operands, *kwargs.values()])]
+    if name in _WITH_STATISTICS:
+        for first, second in itertools.combinations(read, 2):
+            if _same_storage(first, second):
+                raise Break("SJ030", f"`{name}` updates statistics that share memory")
     for target in targets:
         if _overlaps_itself(target):
             raise Break(
@@ -118,9 +131,13 @@ def _overlaps_itself(tensor: torch.Tensor) -> bool:
     return False
 
 
+def _same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+
+
 def _overlap_in_part(target: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether two views of one storage may share some of their elements but not all."""
-    if target.untyped_storage()._cdata != other.untyped_storage()._cdata:
+    if not _same_storage(target, other):
         return False
     if _place(target) == _place(other) and target.dtype is other.dtype:
         return False

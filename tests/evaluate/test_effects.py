@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import srcjit
 from srcjit.passes.evaluate.functions import REIFIED
+from tests import harness
 from tests.evaluate.support import Program, Programs, X, name_of
 
 program = Programs()
@@ -429,3 +432,15 @@ def test_definitions_are_kept_once() -> None:
         assert torch.equal(scaled(x, 1.5)(x), x * 1.5 + x)
     kept = [v for (_, _, name), v in REIFIED.items() if name.startswith("escaping")]
     assert [len(sources) for sources in kept] == [1]
+
+
+def one_tensor_of_statistics(x: torch.Tensor, both: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.batch_norm(x, both, both, training=True)
+
+
+def test_statistics_that_are_one_tensor() -> None:
+    def make() -> Any:
+        x = torch.linspace(-1, 2, 5).reshape(5, 1)
+        return one_tensor_of_statistics, (x, torch.ones(1)), {}
+
+    harness.check(make, stage="lower", calls=2)
