@@ -22,12 +22,20 @@ from .loops import (
     Label,
     Load,
     Op,
+    Reduce,
     Ref,
     ScalarArg,
     Store,
     Value,
 )
-from .print_cpp_values import C_TYPES, EXPENSIVE, Printer, Text, index_text
+from .print_cpp_values import (
+    C_TYPES,
+    EXPENSIVE,
+    VARIABLES,
+    Printer,
+    Text,
+    index_text,
+)
 
 _LONG = 56
 """Characters from which an operand gets a variable of its own."""
@@ -39,13 +47,26 @@ RESERVED = frozenset(
     return short signed sizeof static struct switch template this throw true try typedef
     typeid typename union unsigned using virtual void volatile while xor restrict main errno
     INLINE NAN_F INFINITY_F ROUNDER ROUNDER_D bits_of float_of double_of power_of_two scale
-    fused fabs copysign sqrt floor ceil trunc round_even rsqrt exp exp2 expm1 sigmoid tanh log
+    fused exp_of_negative fabs copysign sqrt floor ceil trunc round_even rsqrt exp exp2 expm1 sigmoid tanh log
     log2 log10 log1p pow sin cos tan atan atan2 asin acos cosh sinh asinh acosh atanh erf erfc
-    erfinv lgamma fmod hypot nextafter bfloat16 float16 maximum minimum fmax fmin fma isnan
+    erfinv lgamma fmod hypot nextafter bfloat16 float16 rounded_bfloat16
+    exactly_bfloat16 maximum minimum fmax fmin fma isnan
     isinf signbit magnitude truncdiv rem floordiv mod shl shr smaller Slot unix linux
     y0 y1 yn j0 j1 jn gamma abs round""".split()
 )
 """Names that mean something in C++ or in kernel.h, or that are functions of the C library."""
+
+
+def distances_from_peaks(kernel: Kernel) -> frozenset[Value]:
+    """Differences of a value and its own maximum over the inner axes: none is above 0."""
+    peaks: dict[Value, Value] = {
+        s.ref: s.value for s in kernel.body if isinstance(s, Reduce) and s.kind == "max"
+    }
+    return frozenset(
+        v
+        for v in kernel.values
+        if isinstance(v, Op) and v.name == "sub" and peaks.get(v.args[1]) is v.args[0]
+    )
 
 
 class Body:
@@ -76,7 +97,9 @@ class Body:
             b.name for b in kernel.outputs
         }
         self.parameters = ", ".join(self._parameter(p) for p in kernel.parameters)
-        self.printer = Printer(self.known, self.buffers, self.symbols)
+        self.printer = Printer(
+            self.known, self.buffers, self.symbols, distances_from_peaks(kernel)
+        )
 
     def _parameter(self, parameter: object) -> str:
         if isinstance(parameter, sympy.Symbol):
@@ -234,7 +257,8 @@ class Body:
         text = self.printer.text(value) if spell is None else spell(value)
         name = self.fresh(self.hint(value))
         self.emit(
-            f"const {C_TYPES[value.dtype]} {name} = {text};", self.label(value).comment
+            f"const {VARIABLES[value.dtype]} {name} = {text};",
+            self.label(value).comment,
         )
         self.set(value, name)
 
@@ -284,5 +308,5 @@ class Body:
             f"{self.buffers[statement.buffer.name]}[{self.index(statement.index).text}]"
         )
         comment = self.label(statement.value).comment
-        line = f"{target} = {self.printer.of(statement.value).text};"
+        line = f"{target} = {self.printer.element(statement.value)};"
         self.emit(line, comment)

@@ -18,6 +18,7 @@ from .print_cpp_body import Body
 from .print_cpp_reduce import Accumulator, Plan, plan
 from .print_cpp_schedule import hint
 from .print_cpp_values import EXPENSIVE
+from .rounding import LOW_PRECISION
 
 
 @dataclass
@@ -96,13 +97,14 @@ def updates_of(
     positions; `lane` is what stands behind every accumulator (`[lane]`), or nothing.
     """
     updates = []
+    wide = bool(lane) or not _half_precision(body)
     for reduce in step.reduces:
         is_arg = reduce.kind.startswith("arg")
         kind = reduce.kind.removeprefix("arg")
         name = body.fresh(f"{reduce.name}_value" if is_arg else reduce.name)
         ref = None if is_arg else reduce.ref
         updates.append(
-            Update(reduce, reduce.value, plan(reduce, kind, name), name, ref)
+            Update(reduce, reduce.value, plan(reduce, kind, name, wide=wide), name, ref)
         )
         if is_arg:
             extremes[reduce.name] = name + lane
@@ -120,6 +122,17 @@ def updates_of(
             Update(reduce, reduce.value, Plan((acc,), "{0}"), name, reduce.ref)
         )
     return updates
+
+
+_SHORT_ROW = 65536
+"""Elements of a row whose sum in float, a vector lane each, is good to 16 bits and more."""
+
+
+def _half_precision(body: Body) -> bool:
+    """Whether rows are short and every result is rounded to half precision."""
+    points = math.prod(hint(a.size, _SHORT_ROW + 1) for a in body.kernel.inner)
+    outputs = body.kernel.outputs
+    return points <= _SHORT_ROW and all(b.dtype in LOW_PRECISION for b in outputs)
 
 
 def position_in_row(body: Body) -> Expr:
@@ -149,13 +162,16 @@ def kept_values(body: Body, passes: list[Pass]) -> dict[Value, int]:
             if isinstance(value, Op) and body.needs(value) & inner:
                 seen.setdefault(value, []).append(index)
     kept: dict[Value, int] = {}
-    below: set[Value] = set()
+    covered: dict[Value, int] = {}
     for value in reversed(list(walk(v for p in passes for v in p.roots))):
-        if value in below or len(seen.get(value, ())) < 2:
+        if not isinstance(value, Op) or value.name not in EXPENSIVE:
             continue
-        if isinstance(value, Op) and value.name in EXPENSIVE:
+        # What lies below a kept value is wanted up to the pass that computes that.
+        until = covered.get(value, len(passes))
+        if len([index for index in seen.get(value, ()) if index <= until]) > 1:
             kept[value] = seen[value][0]
-            below.update(walk([value]))
+            for v in walk([value]):
+                covered[v] = min(covered.get(v, len(passes)), kept[value])
     return dict(reversed(kept.items()))
 
 

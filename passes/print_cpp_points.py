@@ -19,7 +19,7 @@ from .loops import Axis, Load, Op, Store, Value, walk
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
 from .print_cpp_schedule import Schedule, hint, stride_of
-from .print_cpp_values import C_TYPES, EXPENSIVE
+from .print_cpp_values import EXPENSIVE, VARIABLES
 
 _BLOCK = 512
 """Points of a block that is computed in stages: its arrays stay in the first-level cache."""
@@ -89,7 +89,7 @@ def _print_stages(
         body.emit(f"const long {end} = smaller({block} + {_BLOCK}, {size});")
         for stage in stages:
             name = body.fresh(body.label(stage).name or f"{stage.name}_block")
-            body.emit(f"{C_TYPES[stage.dtype]} {name}[{_BLOCK}];")
+            body.emit(f"{VARIABLES[stage.dtype]} {name}[{_BLOCK}];")
             body.pragma("simd")
             with body.block(body.loop_head(vector, block, end)):
                 body.define([stage])
@@ -146,7 +146,7 @@ def _print_tiles(body: Body, plan: Schedule, stores: list[Store]) -> None:
         elements = {}
         for load in across:
             name = body.fresh(f"{load.buffer.name}_tile")
-            body.emit(f"{C_TYPES[load.dtype]} {name}[{side}][{side}];")
+            body.emit(f"{VARIABLES[load.dtype]} {name}[{side}][{side}];")
             elements[load] = f"{name}{row}{column}"
         if across:
             with body.block(body.loop_head(vector, *limits[1])):

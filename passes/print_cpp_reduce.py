@@ -1,7 +1,8 @@
 """Reductions in C++: accumulators, how they are updated, and what is made of them.
 
 Sums and products of floats are accumulated in double, which costs nothing in a loop that
-waits for memory, and makes the result the correctly rounded one in nearly every case. The
+waits for memory, and makes the result the correctly rounded one in nearly every case. Where
+all results are rounded to half precision and a row is short, float has digits enough. The
 order of additions is fixed by the text and the vector width, never by the number of threads.
 """
 
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .loops import Reduce
-from .print_cpp_values import C_TYPES
+from .print_cpp_values import VARIABLES
 
 
 @dataclass(frozen=True)
@@ -44,23 +45,24 @@ class Plan:
     result: str
 
 
-def plan(reduce: Reduce, kind: str, name: str) -> Plan:
+def plan(reduce: Reduce, kind: str, name: str, *, wide: bool = True) -> Plan:
     """Chooses accumulators for `reduce`; `kind` is its kind, or `max` for an `argmax`.
 
     `name` is the variable that will hold the result; a result that is the accumulator itself
-    has that name.
+    has that name. `wide`: sums of floats are accumulated in double.
     """
     dtype = reduce.value.dtype
-    c_type = C_TYPES[dtype]
+    c_type = VARIABLES[dtype]
     if kind in ("sum", "prod"):
         sign, identity = ("+", "0") if kind == "sum" else ("*", "1")
         update = f"{{acc}} {sign}= {{v}};"
-        if dtype is torch.float32:
+        if dtype is torch.float32 and wide:
             acc = Accumulator(
                 f"{name}_acc", "double", identity + ".0", sign, update, update
             )
             return Plan((acc,), "(float){0}")
-        identity = identity + ".0" if dtype is torch.float64 else identity
+        if dtype.is_floating_point:
+            identity += ".0" if dtype is torch.float64 else ".0f"
         return Plan((Accumulator(name, c_type, identity, sign, update, update),), "{0}")
     if kind in ("any", "all") or dtype is torch.bool:
         some = kind in ("any", "max")

@@ -41,6 +41,11 @@ C_TYPES: dict[torch.dtype, str] = {
     torch.float64: "double",
 }
 
+VARIABLES = C_TYPES | {torch.bfloat16: "float"}
+"""Types of variables and temporary arrays. A bfloat16 is kept as the float that it is: what is
+rounded as eager rounds and goes on in float32 needs no conversion to 16 bits and back, which
+takes a vector loop more instructions than the arithmetic does."""
+
 # Precedences of C++ operators; a larger one binds more tightly.
 _ATOM, _UNARY, _MUL, _ADD, _SHIFT, _COMPARE, _EQUAL, _AND, _XOR, _OR, _CHOICE = range(
     11, 0, -1
@@ -104,8 +109,10 @@ def literal(value: int | float | bool, dtype: torch.dtype) -> Text:
         text = "INFINITY_F" if single else "__builtin_inf()"
         text = "-" + text if value < 0 else text
     else:
+        if dtype is torch.bfloat16:
+            value = float(torch.tensor(value, dtype=dtype))
         text = _shortest32(value) + "f" if single else repr(value)
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype is torch.float16:
         return Text(f"{C_TYPES[dtype]}({text})")
     return Text(text, _UNARY if text.startswith("-") else _ATOM)
 
@@ -185,6 +192,7 @@ class Printer:
         known: Returns the text that stands for a value (a variable), or None to print it.
         buffers: Names of the kernel's pointer parameters, by buffer name.
         symbols: Names of axes and sizes, where they differ from the symbol's own.
+        negative: Values of which none is above 0.
     """
 
     def __init__(
@@ -192,7 +200,9 @@ class Printer:
         known: Callable[[Value], Text | None],
         buffers: Mapping[str, str],
         symbols: Mapping[sympy.Symbol, str] | None = None,
+        negative: frozenset[Value] = frozenset(),
     ) -> None:
+        self._negative = negative
         self._known = known
         self._buffers = buffers
         self._symbols = dict(symbols or {})
@@ -232,16 +242,19 @@ class Printer:
         text = (
             f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
         )
+        element = Text(text)
+        if load.dtype is torch.bfloat16:
+            element = Text(f"(float){text}", _UNARY)
         if load.mask is None or not masked:
-            return Text(text)
+            return element
         return self._choice(
-            self.of(load.mask), Text(text), literal(0, load.dtype), load.dtype
+            self.of(load.mask), element, literal(0, load.dtype), load.dtype
         )
 
     @staticmethod
     def _choice(condition: Text, a: Text, b: Text, dtype: torch.dtype) -> Text:
-        """`condition ? a : b`; of the bits for half precision (gcc does not choose structs)."""
-        if dtype in (torch.float16, torch.bfloat16):
+        """`condition ? a : b`; of the bits for float16 (gcc does not choose structs)."""
+        if dtype is torch.float16:
             left, right = (f"{t.within(_ATOM)}.bits" for t in (a, b))
             return Text(f"{C_TYPES[dtype]}({condition.within(_OR)} ? {left} : {right})")
         text = f"{condition.within(_OR)} ? {a.within(_OR)} : {b.within(_CHOICE)}"
@@ -251,24 +264,40 @@ class Printer:
         (operand,) = value.args
         source, target = operand.dtype, value.dtype
         inner = self.of(operand)
-        half = (torch.float16, torch.bfloat16)
-        if source in half and target is not torch.float32:
+        if source is torch.bfloat16:
+            source = torch.float32
+            if target is torch.float32:
+                return inner
+        if source is torch.float16 and target is not torch.float32:
             inner = Text(f"(float){inner.within(_UNARY)}", _UNARY)
             source = torch.float32
         if target is torch.bool:
             return Text(f"{inner.within(_EQUAL + 1)} != 0", _EQUAL)
         name = C_TYPES[target]
-        if target in half:
+        if target in (torch.float16, torch.bfloat16):
             text = (
                 inner.text
                 if source is torch.float32
                 else f"(float){inner.within(_UNARY)}"
             )
+            name = "float16" if target is torch.float16 else "rounded_bfloat16"
             return Text(f"{name}({text})")
         # Eager converts by way of a wide integer, where C++ leaves the result undefined.
         if source.is_floating_point and target in _NARROW:
             name += ")(long" if target is torch.uint8 else ")(int"
         return Text(f"({name}){inner.within(_UNARY)}", _UNARY)
+
+    def element(self, value: Value) -> str:
+        """What is stored of `value`: as `of`, in the type of its buffer."""
+        text = self.of(value).text
+        if value.dtype is not torch.bfloat16:
+            return text
+        fresh = isinstance(value, Op) and value.name == "cast"
+        if fresh and self._known(value) is None:
+            return text.removeprefix("rounded_")
+        if isinstance(value, Const):
+            return f"bfloat16({text})"
+        return f"exactly_bfloat16({text})"
 
     def _op(self, value: Op) -> Text:
         args = [self.of(a) for a in value.args]
@@ -308,6 +337,8 @@ class Printer:
         dtype = value.args[0].dtype
         if value.name == "abs":
             name = "fabs" if dtype.is_floating_point else "magnitude"
+        if name == "exp" and dtype is torch.float32 and value.args[0] in self._negative:
+            name = "exp_of_negative"
         texts = [a.text for a in args]
         if not dtype.is_floating_point:
             # A template's argument type is that of the expression, which may be wider.

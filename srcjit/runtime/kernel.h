@@ -12,6 +12,13 @@ INLINE unsigned short bfloat16_bits(float x) {
     return (unsigned short)(x != x ? 0x7fc0u : rounded);
 }
 
+// The same as a float, whose lower half is 0.
+INLINE float rounded_bfloat16(float x) {
+    unsigned n = (unsigned)bits_of(x);
+    unsigned rounded = (n + 0x7fffu + ((n >> 16) & 1u)) & 0xffff0000u;
+    return x != x ? NAN_F : float_of((int)rounded);
+}
+
 struct bfloat16 {
     unsigned short bits;
     bfloat16() = default;
@@ -21,6 +28,11 @@ struct bfloat16 {
     INLINE_MEMBER explicit bfloat16(float x) : bits(bfloat16_bits(x)) {}
     INLINE_MEMBER explicit operator float() const { return float_of((int)((unsigned)bits << 16)); }
 };
+
+// Of a float whose lower half is 0; a NaN keeps its bits.
+INLINE bfloat16 exactly_bfloat16(float x) {
+    return bfloat16((unsigned short)((unsigned)bits_of(x) >> 16));
+}
 
 // Rounds to nearest even. A result below 2^-14 is a denormal: adding 0.5 rounds it to a
 // multiple of 2^-24 and leaves the count of them in the low bits.

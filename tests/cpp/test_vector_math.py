@@ -98,7 +98,7 @@ def kernels() -> Any:
         f"void run_{name}(const float* x, float* y, long n) {{\n"
         f"    #pragma omp simd\n"
         f"    for (long i = 0; i < n; ++i) y[i] = {name}(x[i]);\n}}\n"
-        for name in BOUNDS
+        for name in (*BOUNDS, "exp_of_negative")
     )
     pair = (
         "void run_{0}(const float* x, const float* y, float* z, long n) {{\n"
@@ -147,6 +147,17 @@ def test_accuracy(name: str, kernels: Any, samples: torch.Tensor) -> None:
     error = ulps(got, exact)
     worst = error.argmax()
     assert error[worst] <= BOUNDS[name], f"{error[worst]:.3f} ulp at {samples[worst]!r}"
+
+
+def test_exponentials_of_distances_from_a_peak(
+    kernels: Any, samples: torch.Tensor
+) -> None:
+    negative = samples[~(samples > 0)]
+    got = torch.empty_like(negative)
+    kernels.run_exp_of_negative(negative, got, negative.numel())
+    exact = negative.double().exp()
+    check_edges(got, exact)
+    assert ulps(got, exact).max() <= BOUNDS["exp"]
 
 
 @pytest.mark.parametrize("name", ["pow", "atan2"])
