@@ -1,7 +1,7 @@
 """What a call costs beyond the work: `pytest bench/test_dispatch.py`.
 
-Groups put eager, `torch.compile` and srcjit side by side; the answer is checked before it is
-timed. The last group times guards alone, against the goals of a microsecond for one tensor and
+Groups put eager, `torch.compile` and srcjit side by side on the programs of `bench.dispatch`;
+the answer is checked before it is timed. The last group times guards alone, against the goals of a microsecond for one tensor and
 tens of microseconds for a module with 300 parameters.
 """
 
@@ -12,76 +12,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 
-import srcjit
+from bench.dispatch import CANDIDATES, PROGRAMS, Deep, prepare, silence
 from srcjit.guards import emit_guard
 from srcjit.passes.program import Guard, GuardSet, TensorGuard
 
-CANDIDATES: dict[str, Callable[[Any], Any]] = {
-    "eager": lambda f: f,
-    "torch.compile": torch.compile,
-    "srcjit": srcjit.jit,
-}
 
-
-def three_operations(x: torch.Tensor) -> torch.Tensor:
-    return (torch.sin(x) * 2 + 1).relu()
-
-
-def scaled(x: torch.Tensor, n: int = 2, *, bias: float = 0.5) -> torch.Tensor:
-    return x * n + bias
-
-
-class Deep(nn.Module):
-    """150 layers, so 300 parameters, of almost no work."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(1, 1) for _ in range(150))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            x = x + layer.bias
-        return x
-
-
-@pytest.mark.parametrize("by", CANDIDATES)
-@pytest.mark.benchmark(group="three operations on 16 elements")
-def test_three_operations(benchmark: Any, by: str) -> None:
+@pytest.mark.parametrize("candidate", CANDIDATES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_call(name: str, candidate: str, benchmark: Any) -> None:
     torch.compiler.reset()
-    x = torch.randn(16)
-    function = CANDIDATES[by](three_operations)
-    with torch.no_grad():
-        assert torch.allclose(function(x), three_operations(x))
-        function(x)
-        benchmark(function, x)
-
-
-@pytest.mark.parametrize("by", CANDIDATES)
-@pytest.mark.benchmark(group="defaults and keywords")
-def test_defaults_and_keywords(benchmark: Any, by: str) -> None:
-    torch.compiler.reset()
-    x = torch.randn(16)
-    function = CANDIDATES[by](scaled)
-    with torch.no_grad():
-        assert torch.allclose(function(x, bias=1.5), scaled(x, bias=1.5))
-        function(x, bias=1.5)
-        benchmark(function, x, bias=1.5)
-
-
-@pytest.mark.parametrize("by", CANDIDATES)
-@pytest.mark.benchmark(group="a module with 300 parameters")
-def test_deep_module(benchmark: Any, by: str) -> None:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    module = Deep()
-    x = torch.randn(1)
-    function = CANDIDATES[by](module)
-    with torch.no_grad():
-        assert torch.allclose(function(x), module(x))
-        function(x)
-        benchmark(function, x)
+    benchmark.group = name
+    call = prepare(PROGRAMS[name], candidate)
+    with torch.no_grad(), silence():
+        benchmark(call)
 
 
 def _guard(guards: GuardSet, parameters: list[str]) -> Callable[..., bool]:

@@ -15,16 +15,30 @@ from collections.abc import Collection
 from typing import Any
 
 import torch
+from torch import fx
 
-from .evaluate.raising import OWN_NAMESPACES
-from .partition import is_random
+from .partition import is_random, is_view
 from .plans import ATenGraph, Functional
 
-_HOST = (
-    torch.Tag.dynamic_output_shape,
-    torch.Tag.data_dependent_output,
-    torch.Tag.nondeterministic_seeded,
+_KERNELS_ALONE = frozenset(
+    "mm addmm _addmm_activation bmm baddbmm mv addmv dot vdot addr convolution "
+    "embedding gather index_select take index cat stack clone copy _to_copy "
+    "constant_pad_nd cumsum cumprod cummax cummin logcumsumexp topk sort "
+    "native_layer_norm native_group_norm _native_batch_norm_legit_no_training "
+    "cudnn_batch_norm max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d "
+    "upsample_nearest2d upsample_bilinear2d _softmax _log_softmax "
+    "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_cudnn_attention scatter triu tril "
+    "sum mean amax amin max min argmax argmin any all prod var var_mean std std_mean "
+    "full full_like zeros zeros_like ones ones_like arange iota scalar_tensor empty "
+    "empty_like empty_strided new_full new_zeros new_empty convert_element_type "
+    "clamp where fill lift_fresh_copy".split()
 )
+"""Operators, ours or a library's to compute, that only launch kernels; so do all pointwise ones.
+
+NOTE: a capture that fails leaves PyTorch's random numbers and memory in disorder, so none is
+tried with an operator that may wait for the device.
+"""
 
 
 def why_not(functional: Functional, devices: Collection[torch.device]) -> str:
@@ -61,11 +75,25 @@ def _why_not_calls(graph: ATenGraph) -> str:
         schema = getattr(node.target, "_schema", None)
         if schema is None:
             continue
-        if schema.name.partition("::")[0] not in OWN_NAMESPACES:
+        if not _launches_alone(node):
             return f"`{schema.name}` may do more than launch kernels"
-        if is_random(node) or any(tag in node.target.tags for tag in _HOST):
-            return f"`{schema.name}` needs the host"
     return ""
+
+
+def _launches_alone(node: fx.Node) -> bool:
+    """Whether the call is surely kernels alone."""
+    operator: Any = node.target
+    space, _, name = operator._schema.name.partition("::")
+    if space not in ("aten", "prims"):
+        return False
+    if name.startswith("_scaled_dot"):
+        names = [argument.name for argument in operator._schema.arguments]
+        given = dict(zip(names, node.args, strict=False)) | node.kwargs
+        return name in _KERNELS_ALONE and given.get("dropout_p", 0.0) == 0.0
+    if is_random(node):
+        return False
+    known = name in _KERNELS_ALONE or is_view(node)
+    return known or torch.Tag.pointwise in operator.tags
 
 
 def _tensors(value: Any) -> list[Any]:

@@ -259,10 +259,12 @@ class _SegmentWriter:
         inputs = [n.name for n in forward.placeholders]
         results = autograd.result_names(forward, len(forward.results))
         call = f"{graphs}.run({', '.join(inputs)})"
-        lines = [
-            f"{', '.join(results)}{',' if len(results) == 1 else ''} = {call}",
-            *finish(inputs, results),
-        ]
+        last = finish(inputs, results)
+        listed = f"({''.join(f'{r}, ' for r in results).strip()})"
+        if last == [f"return {listed}"]:
+            lines = [f"return {call}"]
+        else:
+            lines = [f"{listed} = {call}", *last]
         header = f"def {self.name}({', '.join(inputs)}):"
         return "\n".join([header, *(f"    {line}" for line in lines)])
 

@@ -23,6 +23,7 @@ addresses change all the time, the launches are all that is left.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import statistics
@@ -116,21 +117,66 @@ class Graphs:
             else:
                 self.facts = [_facts(result) for result in results]
                 self.places = [set() for _ in (*inputs, *results)]
-                self.run = self._by_address
+                self.run = self._by_address(len(inputs))
         return results
 
-    def _by_address(self, *inputs: torch.Tensor) -> Tensors:
-        place = self.recorder.place()
-        if place is None or threading.get_ident() != self.thread:
-            return self.launches(*inputs)
-        results = tuple([_empty(*facts) for facts in self.facts])
-        key = (place, *map(_address, inputs), *map(_address, results))
-        replay = self.recorded.get(key)
-        if replay is None:
-            return self._miss(key, inputs, results)
-        self.misses = 0
-        replay()
-        return results
+    def _by_address(self, inputs: int) -> Callable[..., Tensors]:
+        """Writes what replays recordings by address, for this number of inputs.
+
+        For two inputs and one result:
+
+            def run(i0, i1):
+                where = place()
+                if where is None or thread() != owner:
+                    return launches(i0, i1)
+                r0 = empty(*f0)
+                key = (where, i0.data_ptr(), i1.data_ptr(), r0.data_ptr())
+                replay = find(key)
+                if replay is None:
+                    return miss(key, (i0, i1,), (r0,))
+                graphs.misses = 0
+                replay()
+                return (r0,)
+        """
+        given = [f"i{n}" for n in range(inputs)]
+        made = [f"r{n}" for n in range(len(self.facts))]
+        addresses = "".join(f"{t}.data_ptr(), " for t in (*given, *made))
+        arguments, results = (
+            f"({''.join(f'{t}, ' for t in names)})" for names in (given, made)
+        )
+        scope: dict[str, Any] = {
+            "place": self.recorder.place,
+            "thread": threading.get_ident,
+            "owner": self.thread,
+            "launches": self.launches,
+            "find": self.recorded.get,
+            "miss": self._miss,
+            "graphs": self,
+        }
+        allocations = []
+        for name, facts in zip(made, self.facts, strict=True):
+            allocate, arguments_of_it = _allocator(facts)
+            scope |= {f"empty_{name}": allocate}
+            parts = {f"{name}_{n}": v for n, v in enumerate(arguments_of_it)}
+            scope |= parts
+            allocations.append(f"    {name} = empty_{name}({', '.join(parts)})")
+        lines = [
+            f"def run({', '.join(given)}):",
+            "    where = place()",
+            "    if where is None or thread() != owner:",
+            f"        return launches({', '.join(given)})",
+            *allocations,
+            f"    key = (where, {addresses})",
+            "    replay = find(key)",
+            "    if replay is None:",
+            f"        return miss(key, {arguments}, {results})",
+            "    graphs.misses = 0",
+            "    replay()",
+            f"    return {results}",
+        ]
+        exec("\n".join(lines), scope)
+        run: Callable[..., Tensors] = scope["run"]
+        return run
 
     def _with_copies(self, *inputs: torch.Tensor) -> Tensors:
         place = self.recorder.place()
@@ -236,9 +282,9 @@ class Graphs:
         """Times what a call does with and without the recording."""
 
         def replayed() -> None:
-            place = self.recorder.place()
+            _ = self.recorder.place()
             made = tuple([_empty(*facts) for facts in self.facts])
-            _ = (place, *map(_address, inputs), *map(_address, made))
+            _ = tuple(map(_address, (*inputs, *made)))
             if buffers:
                 tensors = (*inputs, *made)
                 self._between_copies(replay, buffers, tensors, len(inputs))
@@ -291,6 +337,15 @@ def _empty(
     return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
 
+def _allocator(facts: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """The cheapest way to allocate on the current device, and its arguments."""
+    from .triton import _empty_on_current
+
+    if facts[3].type == "cuda" and _empty_on_current is not None:
+        return _empty_on_current, facts[:3]
+    return _empty, facts
+
+
 def _dense(tensor: torch.Tensor) -> bool:
     """Whether a tensor of the same strides can be copied to."""
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
@@ -321,12 +376,10 @@ class CudaRecorder:
 
     def place(self) -> Hashable:
         """The current stream; None while it is being captured, or on another device."""
-        if (
-            torch._C._cuda_isCurrentStreamCapturing()
-            or torch._C._cuda_getDevice() != self.device
-        ):
+        stream: int = _current_stream(self.device)
+        # The default stream, which is 0, cannot be captured.
+        if _current_device() != self.device or (stream and _is_capturing()):
             return None
-        stream: int = torch._C._cuda_getCurrentRawStream(self.device)
         return stream
 
     def synchronize(self) -> None:
@@ -340,25 +393,69 @@ class CudaRecorder:
             # Its handle may come back as that of another stream.
             raise RuntimeError("the stream is not PyTorch's")
         stream, pool = _captures(self.device, place)
-        graph = torch.cuda.CUDAGraph()
-        collecting = gc.isenabled()
-        # A finalizer may do what is not allowed during a capture.
-        gc.disable()
-        try:
-            with torch.cuda.stream(stream):
-                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-                try:
-                    work()
-                finally:
-                    graph.capture_end()
-        finally:
-            if collecting:
-                gc.enable()
+        graph = _capture(work, stream, pool, self.device)
+        # Without the Python that PyTorch has around it.
         replay: Replay = super(torch.cuda.CUDAGraph, graph).replay
         return replay
 
 
-_known: dict[Hashable, tuple[Any, Any]] = {}
+def _capture(
+    work: Callable[[], Any], stream: Any, pool: Any, device: int
+) -> torch.cuda.CUDAGraph:
+    """Captures what the work launches."""
+    graph = torch.cuda.CUDAGraph()
+    collecting = gc.isenabled()
+    # A finalizer may do what is not allowed during a capture.
+    gc.disable()
+    try:
+        with torch.cuda.stream(stream):
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+    except Exception:
+        _tidy_up(stream, pool, device)
+        raise
+    finally:
+        if collecting:
+            gc.enable()
+    return graph
+
+
+def _tidy_up(stream: Any, pool: Any, device: int) -> None:
+    """Undoes what a failed capture leaves behind.
+
+    PyTorch goes on allocating for it, and takes its random numbers to be captured; both end
+    with the next capture that succeeds.
+    """
+    end = getattr(torch._C, "_cuda_endAllocateToPool", None)
+    if end is not None:
+        with contextlib.suppress(RuntimeError):
+            end(device, pool)
+    fresh = torch.cuda.graph_pool_handle()
+    other = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    graph = torch.cuda.CUDAGraph()
+    with (
+        contextlib.suppress(RuntimeError),
+        torch.cuda.stream(other),
+    ):
+        graph.capture_begin(pool=fresh, capture_error_mode="thread_local")
+        try:
+            torch.zeros(1, device=f"cuda:{device}")
+        finally:
+            graph.capture_end()
+
+
+def _without_cuda(*_: Any) -> int:
+    raise RuntimeError("this PyTorch was built without CUDA")
+
+
+_current_device = getattr(torch._C, "_cuda_getDevice", _without_cuda)
+_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _without_cuda)
+_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", _without_cuda)
+
+_known: dict[Hashable, tuple[Any, Any, Any]] = {}
 _known_lock = threading.Lock()
 
 
@@ -380,6 +477,10 @@ def _captures(device: int, place: Hashable) -> tuple[Any, Any]:
             if made != 0 or handle.value is None:
                 raise RuntimeError(f"no stream to capture on (error {made})")
             stream = torch.cuda.ExternalStream(handle.value, device=device)  # type: ignore[no-untyped-call]
-            found = stream, torch.cuda.graph_pool_handle()
-            _known[device, place] = found
-        return found
+            pool = torch.cuda.graph_pool_handle()
+            # PyTorch forgets a pool with its last graph.
+            keeper = _capture(
+                lambda: torch.zeros(1, device=f"cuda:{device}"), stream, pool, device
+            )
+            found = _known[device, place] = stream, pool, keeper
+        return found[:2]
