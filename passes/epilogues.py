@@ -32,7 +32,7 @@ aten = torch.ops.aten
 
 _VIEWS = (aten.view.default, aten._unsafe_view.default)
 _PRODUCTS = (aten.mm.default, aten.addmm.default, aten.bmm.default)
-_LOW = (torch.bfloat16, torch.float16)
+_FLOATS = (torch.bfloat16, torch.float16, torch.float32)
 
 
 def ride_activations(graph: ATenGraph, *, keep_fp32: bool = False) -> int:
@@ -67,7 +67,7 @@ def _product_below(node: Any) -> fx.Node | None:
     assert isinstance(bias, fx.Node)
     line = bias.meta["val"]
     fits = line.dim() == 1 and line.size(0) == value.size(1) and line.is_contiguous()
-    alike = value.dtype in _LOW and line.dtype is value.dtype
+    alike = value.dtype in _FLOATS and line.dtype is value.dtype
     return node if fits and alike and value.device.type == "cuda" else None
 
 

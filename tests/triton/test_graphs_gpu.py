@@ -228,3 +228,32 @@ def test_memory_is_given_back() -> None:
     for _ in range(100):
         fast(x)
     assert torch.cuda.memory_allocated() == before
+
+
+@torch.no_grad()
+def test_a_failed_recording_leaves_nothing_behind() -> None:
+    x = torch.randn(64, device="cuda")
+
+    def launches(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.sin(x)
+        if torch.cuda.is_current_stream_capturing():
+            float(y.sum())
+        return (y,)
+
+    made = Graphs(launches, (None,))
+    for _ in range(6):
+        close(made.run(x)[0], torch.sin(x))
+    assert made.run is launches
+    torch.manual_seed(0)
+    first = torch.rand(3, device="cuda")
+    torch.manual_seed(0)
+    assert torch.equal(torch.rand(3, device="cuda"), first)
+    state = torch.cuda.get_rng_state()
+    torch.cuda.set_rng_state(state)
+    large = torch.empty(2**28, device="cuda")
+    del large
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < 2**30
+    # The next one is recorded.
+    test_memory_is_given_back()
