@@ -62,6 +62,7 @@ class Recorder:
         def replay() -> None:
             self.replayed += 1
             self.segment.slow = not self.fast
+            time.sleep(0 if self.fast else 4 * self.segment.pause)
             work()
             self.segment.slow = True
 
