@@ -34,6 +34,9 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
+from torch.fx.experimental.symbolic_shapes import guard_or_false
+
+from srcjit.runtime.checks import CHECKED
 
 from .low_precision import LOW_PRECISION, low_precision_rules
 
@@ -226,6 +229,35 @@ def _var(
     return aten.var_mean.correction(x, dim, correction=correction, keepdim=keepdim)[0]
 
 
+def _nll_loss_on_cpu(elsewhere: Decomposition) -> Decomposition:
+    """As the rule for other devices, behind a check of the targets that raises as eager."""
+
+    def nll_loss(
+        x: torch.Tensor,
+        target: torch.Tensor,
+        weight: torch.Tensor | None,
+        reduction: int,
+        ignored: int,
+    ) -> Any:
+        if x.device.type != "cpu":
+            return elsewhere(x, target, weight, reduction, ignored)
+        dim = x.dim() - 1
+        plain = weight is None and target.dtype is torch.int64 and dim in (0, 1)
+        if not plain or not guard_or_false(x.numel() > 0):
+            return NotImplemented
+        safe = CHECKED(target, x.shape[dim], ignored)
+        picked = aten.gather.default(x, dim, safe.unsqueeze(dim)).squeeze(dim)
+        loss = torch.where(target != ignored, -picked, 0)
+        if reduction == _NONE and dim == 1:
+            return loss, x.new_full((), 0.0)
+        count = (target != ignored).sum().to(x.dtype)
+        if reduction != _NONE:
+            loss = loss.sum()
+        return (loss / count if reduction == _MEAN else loss), count
+
+    return nll_loss
+
+
 def _unless_on_cpu(rule: Decomposition) -> Decomposition:
     """The rule for tensors on other devices, where eager raises nothing."""
 
@@ -259,5 +291,7 @@ def decompositions() -> dict[Any, Decomposition]:
             table[op] = pytorch.decomposition_table[op]
             if name in CHECKS_DATA:
                 table[op] = _unless_on_cpu(table[op])
+            if name == "nll_loss_forward":
+                table[op] = _nll_loss_on_cpu(pytorch.decomposition_table[op])
     table.update(OWN)
     return table | low_precision_rules(table)

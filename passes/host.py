@@ -322,6 +322,8 @@ class Host:
         text = spell_call(node, self.text, self.symbols)
         comment = self.comments.get(node, "")
         tail = f"  # {comment}" if comment else ""
+        if getattr(node.target, "namespace", "") == "srcjit":
+            self.imports["from srcjit.runtime import checks"] = None
         if isinstance(value, tuple):
             names = [d.name if isinstance(d, Definition) else "_" for d in value]
             target = f"{names[0]}, = " if len(names) == 1 else f"{', '.join(names)} = "

@@ -2,7 +2,7 @@
 
 Eager reports an index that is out of range. Kernels for CUDA check it as eager's do (a
 device-side assertion); on the CPU eager raises, which a kernel cannot, so the call stays
-eager's.
+eager's unless something has checked the index before (`srcjit.runtime.checks`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import fx
+
+from srcjit.runtime.checks import CHECKED as CHECKED_TARGETS
 
 from ..definitions import Definition, Read
 from ..indexing import Index
@@ -18,6 +21,10 @@ from ..indirect import RunTimeIndex
 from ..loops import Const, Expr, IndexValue, Value, cast, op
 from .builder import Builder, NoLoopForm, broadcast
 from .views import position
+
+aten = torch.ops.aten
+
+_SAME_ELEMENTS = (aten.unsqueeze.default, aten.view.default, aten.alias.default)
 
 CHECKED = {"cuda"}
 """Kinds of devices whose kernels check indices as eager does."""
@@ -33,7 +40,7 @@ def chosen(value: Value, size: Expr, *, wraps: bool = False) -> Expr:
 
 
 def _require(b: Builder, x: Definition, *indices: Definition) -> None:
-    if b.fake.device.type not in CHECKED:
+    if b.fake.device.type not in CHECKED and not _is_checked(b.node):
         raise NoLoopForm("eager raises for an index out of range")
     if x.placeless:
         raise NoLoopForm("nothing in memory to check the index against")
@@ -41,6 +48,14 @@ def _require(b: Builder, x: Definition, *indices: Definition) -> None:
         raise NoLoopForm("a mask as an index")
     if any(s == 0 for s in x.size):
         raise NoLoopForm("nothing to choose from")
+
+
+def _is_checked(node: fx.Node) -> bool:
+    """Whether a gather's index comes, through views, from a check that raises as eager."""
+    index = node.args[2] if node.target is aten.gather.default else None
+    while isinstance(index, fx.Node) and index.target in _SAME_ELEMENTS:
+        index = index.args[0]
+    return isinstance(index, fx.Node) and index.target is CHECKED_TARGETS
 
 
 def gather(
