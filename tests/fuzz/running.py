@@ -289,6 +289,7 @@ def failure(case: Case, path: Path) -> str:
         torch.set_grad_enabled(True)
         gc.enable()
         gc.collect()
+        gc.freeze()  # what stays need not be walked over behind each program
     return ""
 
 
