@@ -31,11 +31,15 @@ class later:
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in signal.valid_signals():
-            handler = signal.getsignal(number)
-            if callable(handler):
-                self._handlers[number] = handler
-                signal.signal(number, self._note)
+        try:
+            for number in signal.valid_signals():
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._note)
+        except BaseException:  # of the handler of a signal that came before its turn
+            self.__exit__()
+            raise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if number in self._noted:
@@ -43,7 +47,30 @@ class later:
         self._noted[number] = frame
 
     def __exit__(self, *exception: object) -> None:
-        for number, handler in self._handlers.items():
-            signal.signal(number, handler)
-        for number, frame in self._noted.items():
-            self._handlers[number](number, frame)
+        handlers = dict(self._handlers)
+        try:
+            self._put_back()
+        finally:
+            _run([(handlers[n], n, frame) for n, frame in self._noted.items()])
+
+    def _put_back(self) -> None:
+        """Puts all handlers back, also where one of them runs meanwhile and raises."""
+        try:
+            while self._handlers:
+                number, handler = next(iter(self._handlers.items()))
+                signal.signal(number, handler)
+                del self._handlers[number]
+        finally:
+            if self._handlers:
+                self._put_back()
+
+
+def _run(noted: list[tuple[Handler, int, FrameType | None]]) -> None:
+    """Runs handlers: all of them, also where one raises, as Python does."""
+    if not noted:
+        return
+    (handler, number, frame), *others = noted
+    try:
+        handler(number, frame)
+    finally:
+        _run(others)

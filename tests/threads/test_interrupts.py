@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import srcjit
-from srcjit import control, quiet
+from srcjit import control, interrupts, quiet
 
 pytestmark = pytest.mark.skipif(
     not hasattr(signal, "setitimer"), reason="POSIX signals"
@@ -197,3 +197,51 @@ def test_control_c_while_a_compiled_program_runs(stage: str) -> None:
         assert 6 <= len(log) < 10_000 and not control.is_compiling()
     finally:
         signal.signal(signal.SIGINT, old)
+
+
+def test_of_two_signals_that_were_put_off_each_has_its_handler_run() -> None:
+    rung = []
+
+    def ring(number, frame):
+        rung.append(number)
+        raise Alarm
+
+    numbers = (signal.SIGUSR1, signal.SIGUSR2)
+    old = [signal.signal(number, ring) for number in numbers]
+    try:
+        with pytest.raises(Alarm), interrupts.later():
+            for number in numbers:
+                os.kill(os.getpid(), number)
+                time.sleep(0.001)
+            assert not rung
+        assert sorted(rung) == sorted(numbers)
+        assert [signal.getsignal(number) for number in numbers] == [ring, ring]
+    finally:
+        for number, handler in zip(numbers, old, strict=True):
+            signal.signal(number, handler)
+
+
+def test_a_signal_while_others_begin_to_be_put_off(monkeypatch) -> None:
+    def ring(number, frame):
+        raise Alarm
+
+    real, begun = signal.signal, []
+
+    def interrupted(number, handler):
+        made = real(number, handler)
+        if not begun:
+            begun.append(number)
+            os.kill(os.getpid(), signal.SIGUSR2)
+        return made
+
+    old = signal.signal(signal.SIGUSR2, ring)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        monkeypatch.setattr(interrupts.signal, "signal", interrupted)
+        with pytest.raises(Alarm), interrupts.later():
+            time.sleep(0.001)
+        monkeypatch.undo()
+        assert begun and signal.getsignal(signal.SIGINT) is before
+        assert signal.getsignal(signal.SIGUSR2) is ring
+    finally:
+        real(signal.SIGUSR2, old)
