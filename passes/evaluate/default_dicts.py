@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .breaks import Break, unknown_operand
 from .registry import evaluates
-from .values import DefaultDictValue, Known, Unknown, Value, constant
+from .values import DefaultDictValue, Known, Unknown, Value, constant, python_type
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -27,12 +27,12 @@ def _make(
 ) -> Value:
     from .conversions import entries_of
 
-    factory = ev.look(default_factory) if default_factory else constant(None)
+    factory = constant(None) if default_factory is None else ev.look(default_factory)
     if isinstance(factory, Unknown):
         raise unknown_operand("`defaultdict` calls")
-    if isinstance(factory, Known) and not (
-        factory.obj is None or callable(factory.obj)
-    ):
+    kind = python_type(factory)
+    none = isinstance(factory, Known) and factory.obj is None
+    if kind and not none and not any("__call__" in vars(c) for c in kind.__mro__):
         raise Break("SJ030", "raises TypeError: first argument must be callable")
     if len(args) > 1:
         raise Break("SJ030", "raises TypeError: too many arguments for a dict")

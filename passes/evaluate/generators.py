@@ -230,6 +230,8 @@ def close(ev: Evaluator, generator: IteratorValue) -> Value:
     """`generator.close()`: a generator that stands in no `with` or `try` just ends."""
     if not isinstance(generator, Generator) or generator.name is not None:
         raise Break("SJ020", "`close` of an iterator")
+    if generator.frame in ev.frames:
+        raise Break("SJ030", "raises ValueError: generator already executing")
     _remember(ev, generator.frame)
     generator.frame.blocks.clear()
     ev.journal.set_attr(generator, "started", True)

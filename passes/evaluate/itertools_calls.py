@@ -105,7 +105,7 @@ def _islice(ev: Evaluator, iterable: Value, *bounds: Value) -> Value:
 @evaluates(itertools.repeat)
 def _repeat(ev: Evaluator, object: Value, times: Value | None = None) -> Value:
     if times is not None:
-        return IteratorValue([object] * max(index_of(ev, times), 0))
+        return IteratorValue(operators.repeated(ev, [object], index_of(ev, times)))
     return lazy_iterator(ev, lambda: object)
 
 

@@ -33,6 +33,9 @@ from .values import (
 if TYPE_CHECKING:
     from .evaluator import Evaluator
 
+_MOST_ITEMS = 100_000
+"""Items of a sequence that is repeated."""
+
 BINARY: dict[type, tuple[str, Callable[..., Any]]] = {
     cst.Add: ("add", operator.add),
     cst.Subtract: ("sub", operator.sub),
@@ -203,9 +206,20 @@ def _repeat(ev: Evaluator, sequence: Value, count: Value) -> Value:
     if type(times) not in (int, bool):
         raise Break("SJ030", "raises TypeError: can't multiply sequence by non-int")
     if isinstance(sequence, ListValue):
-        return ListValue(ev.list_items(sequence) * times)
+        return ListValue(repeated(ev, ev.list_items(sequence), times))
     assert isinstance(sequence, TupleValue)
-    return TupleValue(sequence.items * times)
+    return TupleValue(repeated(ev, sequence.items, times))
+
+
+def repeated(ev: Evaluator, items: list[Value], times: int) -> list[Value]:
+    """Returns `items * times`.
+
+    Raises:
+        Break: SJ020 for more items than are worth a value each.
+    """
+    if len(items) * times > _MOST_ITEMS:
+        raise Break("SJ020", f"a sequence of {len(items) * times} items")
+    return items * times
 
 
 def as_set(ev: Evaluator, value: Value) -> SetValue:

@@ -101,9 +101,14 @@ def _catches_all(
     if handler.type is None:
         return True
     mark = ev.journal.mark()
+    before = ev.journal.changes, ev.builder.operations, len(ev.effects)
     try:
         classes = _classes(ev, evaluate(ev, frame, handler.type))
     except Break:
+        ev.journal.rollback(mark)
+        return True
+    if (ev.journal.changes, ev.builder.operations, len(ev.effects)) != before:
+        # Python evaluates the class only after the body has raised.
         ev.journal.rollback(mark)
         return True
     return any(

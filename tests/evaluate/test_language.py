@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import functools
+import itertools
 import math
 import random
 
@@ -12,6 +14,35 @@ import torch
 from tests.evaluate.support import Program, Programs, X, name_of
 
 program = Programs()
+
+
+@program(X, [], whole=False)
+def handler_whose_class_is_a_call(x, log):
+    def asked():
+        log.append("asked")
+        return KeyError
+
+    try:
+        y = x.sin() * 2
+    except asked():
+        y = x
+    return y, len(log)
+
+
+@program(X, whole=False)
+def sequences_longer_than_memory(x):
+    first = next(itertools.repeat(x, 10**15))
+    return first + 1, list(itertools.repeat(x.shape[0], 3)), [x.shape[0]] * 3
+
+
+@program(X, whole=False)
+def defaultdict_of_no_function(x):
+    try:
+        made = collections.defaultdict([1])
+    except TypeError:
+        made = collections.defaultdict(list)
+    made["a"].append(x + 1)
+    return made["a"]
 
 
 @program(X)
