@@ -44,13 +44,12 @@ _QUIET_OPERATORS = frozenset(
     flip full full_like glu group_norm native_group_norm native_layer_norm layer_norm
     native_batch_norm _native_batch_norm_legit _native_batch_norm_legit_functional batch_norm
     _batch_norm_with_update native_dropout dropout hardtanh isin linspace log_softmax
-    _log_softmax logspace _safe_softmax _fft_r2c _fft_c2c _fft_c2r softmax _softmax softplus lerp masked_fill masked_fill_ mean
-    max min sum prod amax amin var std var_mean std_mean norm linalg_vector_norm logsumexp
+    _log_softmax logspace _safe_softmax _fft_r2c _fft_c2c _fft_c2r softmax _softmax softplus
+    lerp masked_fill masked_fill_ mean max min sum prod amax amin var std var_mean std_mean norm linalg_vector_norm logsumexp
     new_full new_ones new_zeros ones ones_like zeros zeros_like zero zero_
     max_pool2d_with_indices max_pool1d_with_indices max_pool3d_with_indices mse_loss l1_loss
     huber_loss smooth_l1_loss binary_cross_entropy_with_logits soft_margin_loss rand
-    rand_like randn randn_like repeat
-    roll rot90 scalar_tensor lift_fresh lift_fresh_copy lift detach_
+    rand_like randn randn_like repeat roll rot90 scalar_tensor lift_fresh lift_fresh_copy lift detach_
     select_scatter slice_scatter diagonal_scatter as_strided_scatter tril triu tril_indices
     triu_indices trace upsample_bilinear2d upsample_nearest1d upsample_nearest2d
     upsample_nearest3d upsample_linear1d upsample_bicubic2d upsample_trilinear3d pixel_shuffle
@@ -160,8 +159,11 @@ def _has_no_kernel(
 ) -> bool:
     """Whether eager refuses the types of the operands, which it only says when it runs.
 
-    Tried out on tensors of one element.
+    Tried out on tensors of one element. An operator that draws random numbers is not tried:
+    the numbers would be missing from the program's.
     """
+    if _TAG.nondeterministic_seeded in operator.tags:
+        return True
     leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
     key = operator, str(structure), tuple(map(_type_of, leaves))
     known = _kernels.get(key)
@@ -239,7 +241,8 @@ _FLOATING = frozenset(
     addmm addmv baddbmm addbmm bmm mm mv dot vdot convolution avg_pool1d avg_pool2d avg_pool3d
     adaptive_avg_pool2d _adaptive_avg_pool2d native_layer_norm layer_norm native_group_norm
     native_batch_norm upsample_bilinear2d upsample_linear1d upsample_bicubic2d mse_loss
-    huber_loss smooth_l1_loss logsumexp _fft_r2c _fft_c2c _fft_c2r lerp softplus reflection_pad1d reflection_pad2d
+    huber_loss smooth_l1_loss logsumexp _fft_r2c _fft_c2c _fft_c2r lerp softplus
+    reflection_pad1d reflection_pad2d
     """.split()
 )
 """Operators of which PyTorch has no kernel for some types of integers."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import srcjit
+from srcjit.passes.evaluate import raising
 from tests import harness
 from tests.programs import failing
 from tests.programs.failing import FAILING, INDICES, made
@@ -74,3 +75,12 @@ def test_line_of_what_a_library_raises() -> None:
         return through_helpers, (torch.ones(3, 3),), {}
 
     harness.check(make, stage="specialize", calls=2)
+
+
+def test_trying_an_operator_out_draws_no_random_numbers() -> None:
+    aten = torch.ops.aten
+    state = torch.get_rng_state()
+    for operator in (aten.randn_like.default, aten.rand_like.default):
+        given = torch.ones(3, dtype=torch.int64)
+        assert raising.operator_may_raise(operator, (given,), {"dtype": torch.float32})
+    assert torch.equal(torch.get_rng_state(), state)
