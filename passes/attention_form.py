@@ -264,17 +264,32 @@ def compared_index(value: Op) -> tuple[str, Expr, Expr] | None:
 def _compared_flag(name: str, args: tuple[Value, ...]) -> tuple[Value, bool] | None:
     """`(c, b)` for a comparison that is true where the bool value `c` is `b`: `c == 0`."""
     for one, other in (args, args[::-1]):
+        casts: list[torch.dtype] = []
         while isinstance(one, Op) and one.name == "cast":
+            casts.insert(0, one.dtype)
             one = one.args[0]
         if name in ("eq", "ne") and isinstance(other, Const) and isinstance(one, Op):
             number = other.value
             if one.dtype is torch.bool and number in (0, 1):
                 return one, bool(number) == (name == "eq")
             if one.name == "where" and all(isinstance(a, Const) for a in one.args[1:]):
-                yes, no = (a.value for a in one.args[1:] if isinstance(a, Const))
+                yes, no = (
+                    _cast_number(a.value, casts)
+                    for a in one.args[1:]
+                    if isinstance(a, Const)
+                )
                 if (yes == number) != (no == number):
                     return one.args[0], (yes == number) == (name == "eq")
     return None
+
+
+def _cast_number(number: float, casts: list[torch.dtype]) -> float:
+    """A number after casts, which may make one of two different ones."""
+    tensor = torch.tensor(number)
+    for dtype in casts:
+        tensor = tensor.to(dtype)
+    made: float = tensor.item()
+    return made
 
 
 def _linear(value: Value) -> Expr | None:

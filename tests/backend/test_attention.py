@@ -15,7 +15,7 @@ from srcjit.passes.attention import stream, why_not
 from srcjit.passes.attention_form import Visible, visible
 from srcjit.passes.definitions import Lowered
 from srcjit.passes.functional import functionalize
-from srcjit.passes.loops import symbol
+from srcjit.passes.loops import Const, IndexValue, cast, op, symbol
 from srcjit.passes.lower import lower
 from tests.backend.support import compiled, segment_of
 
@@ -262,6 +262,16 @@ def test_what_a_row_sees() -> None:
     assert _seen(flipped) == Visible((), (i,))
     assert _seen(window) == Visible((i - 4,), (i + 2,))
     assert _seen(either) == Visible()
+
+
+def test_a_mask_whose_numbers_a_cast_makes_equal_hides_nothing() -> None:
+    i, j = symbol("i"), symbol("j")
+    right = op("gt", IndexValue(j), IndexValue(i))
+    wide = op("where", right, Const(256, torch.int64), Const(0, torch.int64))
+    hidden = op("ne", cast(wide, torch.int8), Const(0, torch.int8))
+    one = Const(1.0, torch.float32)
+    score = op("where", hidden, Const(-INF, torch.float32), one)
+    assert visible(score, i, j) == Visible()
 
 
 def test_a_mask_that_is_added_hides_nothing() -> None:
