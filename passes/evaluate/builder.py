@@ -169,7 +169,7 @@ class SegmentBuilder:
                 if not is_frozen(cls.__module__):
                     # PyTorch would call methods of the user's now, and again when it runs.
                     raise Break(
-                        "SJ010",
+                        "SJ015",
                         f"a `{cls.__name__}` is an operand of a tensor operation",
                     )
                 return value.obj
@@ -215,7 +215,7 @@ class SegmentBuilder:
             if result is None:
                 # Such as `x.__setitem__(0, 1)`: what it does would be lost.
                 raise Break(
-                    "SJ010",
+                    "SJ015",
                     f"`{getattr(target, '__name__', target)}` returns no tensor",
                 )
             for value in [*args, *kwargs.values()]:

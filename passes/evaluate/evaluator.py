@@ -428,7 +428,7 @@ class Evaluator:
         if value.source is None or callable(value.obj):
             return self.use(value)
         raise Break(
-            "SJ010",
+            "SJ015",
             f"a `{type(value.obj).__name__}` is an operand of a tensor operation",
         )
 

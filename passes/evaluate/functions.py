@@ -113,7 +113,7 @@ def generator_frame(
     source = _inlinable_source(ev, function.obj)
     if not source.is_generator or source.is_async or source.uses_frames:
         raise Break(
-            "SJ010", f"`{source.name}` is no generator function that can be inlined"
+            "SJ015", f"`{source.name}` is no generator function that can be inlined"
         )
     return _frame(ev, function, source, args, kwargs)
 

@@ -87,7 +87,7 @@ def _named_tuple(
     ev: Evaluator, cls: Any, args: list[Value], kwargs: dict[str, Value]
 ) -> Value:
     if not named_tuples.is_plain(ev, cls, made=True):
-        raise Break("SJ010", f"an instance of `{cls.__name__}` is made")
+        raise Break("SJ015", f"an instance of `{cls.__name__}` is made")
     signature = Signature(cls.__name__, positional=list(cls._fields))
     signature.defaults = {k: Known(v, None) for k, v in cls._field_defaults.items()}
     bound = bind(signature, args, kwargs)

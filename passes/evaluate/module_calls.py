@@ -83,7 +83,7 @@ def _refuse_changed_hooks(ev: Evaluator, module: Any) -> None:
     for table in tables:
         value = ev.memo.get(id(table), (None,))[0]
         if isinstance(value, DictValue) and list(value.items) != list(table):
-            raise Break("SJ010", "the program has added or removed hooks")
+            raise Break("SJ015", "the program has added or removed hooks")
 
 
 def has_global_hooks() -> bool:

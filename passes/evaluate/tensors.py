@@ -207,7 +207,7 @@ def call_method(
     """Records `receiver.name(*args, **kwargs)`.
 
     Raises:
-        Break: SJ103 for methods that read data, SJ010 for those with other effects.
+        Break: SJ103 for methods that read data, SJ015 for those with other effects.
     """
     if name == "item" and not args and not kwargs:
         raise Break(

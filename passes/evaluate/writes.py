@@ -193,13 +193,13 @@ def refuse_changes(
     """Breaks if the operation `name` gave a tensor another size, strides or memory.
 
     Raises:
-        Break: SJ010; rolling back makes the fakes what they were before.
+        Break: SJ015; rolling back makes the fakes what they were before.
     """
     changed = [(t, layout) for t, layout in before if _layout(t) != layout]
     for tensor, layout in changed:
         ev.journal.record(_restorer(ev, tensor, layout))
     if changed:
-        raise Break("SJ010", f"`{name}` changes the size or the memory of a tensor")
+        raise Break("SJ015", f"`{name}` changes the size or the memory of a tensor")
 
 
 def _restorer(
