@@ -61,7 +61,6 @@ class Reifier:
     ev: Evaluator
     constants: dict[str, Any]
     _inline: set[int]
-    _shared: set[int]
     _constant_names: dict[int, str]
     lines: list[tuple[str, Origin | None, str]]
     _building: list[Value]

@@ -63,7 +63,6 @@ class ResidualBuilder(Reifier):
         self._constant_names: dict[int, str] = {}
         self._indent = 1
         self._inline: set[int] = set()
-        self._shared: set[int] = set()
         self._building: list[Value] = []
         self.slots: dict[str, Value] = {}
         self._last_call = ("", "", 0, -1)
@@ -133,7 +132,7 @@ class ResidualBuilder(Reifier):
     @property
     def is_indented(self) -> bool:
         """Whether a line that is added now belongs to a compound statement."""
-        return self._indent > 0
+        return self._indent > 1
 
     def fresh(self, hint: str) -> str:
         """Returns an unused variable name."""
@@ -292,9 +291,9 @@ class ResidualBuilder(Reifier):
         """Emits what is left and `return value`."""
         self.close_segment([value, *self.ev.effect_values])
         self.flush_effects()
-        self._inline, self._shared = _uses(self.ev, value)
+        self._inline = _used_once(self.ev, value)
         text = self.reify(value)
-        self._inline, self._shared = set(), set()
+        self._inline = set()
         if text == "None" and self.lines:
             return
         name, call, start, end = self._last_call
@@ -451,8 +450,8 @@ def parts_of(item: Value) -> Iterator[Value]:
         yield from (v for v in held if isinstance(v, Value))
 
 
-def _uses(ev: Evaluator, value: Value) -> tuple[set[int], set[int]]:
-    """Ids of the new containers in exactly one place of a result, and in several places."""
+def _used_once(ev: Evaluator, value: Value) -> set[int]:
+    """Ids of the new containers that stand in exactly one place of a result."""
     counts: dict[int, int] = {}
 
     def visit(item: Value) -> None:
@@ -474,10 +473,7 @@ def _uses(ev: Evaluator, value: Value) -> tuple[set[int], set[int]]:
                 counts[id(other)] = counts.get(id(other), 0) + 2
 
     visit(value)
-    return (
-        {key for key, count in counts.items() if count == 1},
-        {key for key, count in counts.items() if count > 1},
-    )
+    return {key for key, count in counts.items() if count == 1}
 
 
 def containers_below(value: Value) -> Iterator[Value]:

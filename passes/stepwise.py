@@ -1,22 +1,14 @@
-"""Segments that may fail while the program runs: their operations one at a time.
+"""The operations of a segment as steps: before each that may raise, and at each effect.
 
-    a = torch.sin(x)                         try:
-    log.append(a)                                y, a = segment_0(x, i)
-    y = a[i] * 2              becomes            failure = None
-    log.append(y)                            except Exception as error:
-                                                 failure = error.with_traceback(None)
-                                             if failure is not None:
-                                                 sin = segment_0_step_0(x)[0]
-                                                 log.append(sin)
-                                                 segment_0_step_1(sin, i)   # y = a[i] * 2
-                                                 raise failure
-                                             log.append(a)
-                                             log.append(y)
+    a = torch.sin(x)          step 0: sin; behind it, log.append(a)
+    log.append(a)
+    y = a[i] * 2              step 1: getitem, which may raise, and mul; then log.append(y)
+    log.append(y)
 
 A compiled segment changes nothing before all of it is computed, so that what it was to do
 can be done again as Python does it: up to the operation that raises, on the user's line,
-with what the program does in between. Where a segment cannot promise that, the steps
-themselves are the program (`cut`).
+with what the program does in between. `passes.closing` writes the lines that do so. Where a
+segment cannot promise that, the steps themselves are the program.
 """
 
 from __future__ import annotations
