@@ -14,9 +14,10 @@ After:
 On a GPU cuBLASLt applies the activation before it writes, which saves a pass over memory:
 measured on an H200 in bfloat16, 8192×1024 times 1024×4096 and relu take 0.101 ms instead of
 0.132. It rounds once, behind the activation. For relu that is what eager gives, bit for bit,
-NaN included (but for the sign of a result that underflows); for the tanh form of gelu it is closer to exact arithmetic than eager, and done
-only where the user gave rounding away (`keep_fp32`). Where something else reads the activation,
-a kernel computes it on its way, which costs nothing, and the product stays what it is.
+NaN included (but for the sign of a result that underflows); for the tanh form of gelu it is
+closer to exact arithmetic than eager, and done only where the user gave rounding away
+(`keep_fp32`). Where something else reads the activation, a kernel computes it on its way, which
+costs nothing, and the product stays what it is.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class Blocks:
 
 
 def choose(attention: Attention) -> Blocks:
-    """Blocks that were fastest where they were measured (`bench/attention.py`)."""
+    """Blocks that were fastest where they were measured (`bench/RESULTS.md`)."""
     head = max(padded(attention.depth), padded(attention.width))
     rows, columns, warps, stages = (64, 64, 4, 3) if head <= 128 else (64, 64, 8, 2)
     size = static(attention.rows.size)

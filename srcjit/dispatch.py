@@ -153,7 +153,8 @@ class Dispatcher:
             return self.function
         if self.disabled:
             return self._existing(values) or self.function
-        # Signals wait, and what is logged meanwhile reaches the program's handlers when no lock is held.
+        # Signals wait, and what is logged meanwhile reaches the program's handlers when no
+        # lock is held.
         with interrupts.later(), held(), self.lock:
             found = self._existing(values)
             if found is None:

@@ -62,7 +62,7 @@ def _truth(ev: Evaluator, frame: Frame, node: cst.BaseExpression, value: Value) 
         return truth(ev, value)
     except Break as stop:
         if stop.diagnostic.origin is None:
-            raise expressions._located(stop, ev, frame, node) from stop.__cause__
+            raise expressions.located(stop, ev, frame, node) from stop.__cause__
         raise
 
 

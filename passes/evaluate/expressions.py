@@ -63,13 +63,13 @@ def evaluate(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> Value:
         return ev.look(handler(ev, frame, node))
     except Break as stop:
         if stop.diagnostic.origin is None:
-            raise _located(stop, ev, frame, node) from stop.__cause__
+            raise located(stop, ev, frame, node) from stop.__cause__
         raise
     finally:
         frame.expression = around
 
 
-def _located(stop: Break, ev: Evaluator, frame: Frame, node: cst.CSTNode) -> Break:
+def located(stop: Break, ev: Evaluator, frame: Frame, node: cst.CSTNode) -> Break:
     """The same break with a place; a plain GraphBreak becomes a Break."""
     diagnostic = stop.diagnostic
     return Break(

@@ -149,7 +149,8 @@ def _():
 def _():
     def program(x, node):
         empty = ()
-        return x, empty is tuple([]), [] is [], node is None, node is not node  # noqa: F632
+        made = tuple([])  # noqa: C409
+        return x, empty is made, [] is [], node is None, node is not node  # noqa: F632
 
     return program, (x(), Node())
 
