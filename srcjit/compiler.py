@@ -162,7 +162,7 @@ def compile_specialization(
         GraphBreakError: It has a graph break, and `options.fullgraph` allows none.
         CompilerFault: srcjit failed. Any other exception is a fault too.
     """
-    from srcjit.passes.evaluate.sizes import CannotSpell
+    from srcjit.passes.evaluate.size_text import CannotSpell
     from srcjit.passes.pipeline import specialize
 
     state = GlobalState.now()

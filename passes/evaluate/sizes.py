@@ -13,11 +13,10 @@ it has in this call, which is a condition too; so nothing here can make a progra
 
 from __future__ import annotations
 
-import ast
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ import torch
 
 from ..program import Guard, GuardSet, TensorGuard
 from .breaks import Break
+from .size_text import IN_CONDITIONS, CannotSpell, spelled
 from .sources import Argument, Item, Source
 from .values import Known, ListValue, Scalar, TupleValue, Value, constant
 
@@ -33,15 +33,6 @@ if TYPE_CHECKING:
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _KINDS: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float}
-_CALLABLE = {"max", "min", "abs", "size", "stride", "storage_offset"}
-"""Functions and methods that the text of a number may call."""
-
-_CALLABLE_IN_CONDITIONS = _CALLABLE | {"float", "int", "round", "__floor__", "__ceil__"}
-"""The same for a condition, where names of built-in functions mean those."""
-
-
-class CannotSpell(Exception):
-    """An expression over sizes has no text in Python."""
 
 
 @dataclass(frozen=True)
@@ -284,7 +275,7 @@ class Sizes:
             if symbol in in_decisions and not re.search(r"\.size\(\d+\)$", place.guard):
                 texts[f"2 <= {place.guard}"] = None
         for expression in decided:
-            text = spelled(expression, names, _CALLABLE_IN_CONDITIONS)
+            text = spelled(expression, names, IN_CONDITIONS)
             if text != "True":
                 texts[text] = None
         new = [
@@ -461,76 +452,6 @@ def is_symbolic(result: Any) -> bool:
     return isinstance(result, _SYMBOLIC)
 
 
-def spelled(
-    expression: Any, names: Mapping[Any, str], callable_: Set[str] = _CALLABLE
-) -> str:
-    """Returns the Python text of an expression over symbols.
-
-    Args:
-        expression: The expression.
-        names: What the text calls the symbols.
-        callable_: Names of functions and methods that it may call.
-
-    Raises:
-        CannotSpell: It has none.
-    """
-    try:
-        text = str(_printer(names).doprint(expression))
-        tree = ast.parse(text, mode="eval")
-    except (NotImplementedError, AssertionError, KeyError, SyntaxError) as error:
-        raise CannotSpell(f"{expression}: {error}") from error
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            called = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            if called not in callable_:
-                raise CannotSpell(text)
-    return text
-
-
-def _printer(names: Mapping[Any, str]) -> Any:
-    from torch.utils._sympy.printers import PythonPrinter
-
-    class Printer(PythonPrinter):
-        def _print_Symbol(self, expr: Any) -> str:
-            return names[expr]
-
-        def _print_Float(self, expr: Any) -> str:
-            return repr(float(expr))  # sympy prints fifteen digits
-
-        def _print_ToFloat(self, expr: Any) -> str:
-            return f"float({self._print(expr.args[0])})"
-
-        def _print_FloorToInt(self, expr: Any) -> str:
-            return f"({self._print(expr.args[0])}).__floor__()"
-
-        def _print_CeilToInt(self, expr: Any) -> str:
-            return f"({self._print(expr.args[0])}).__ceil__()"
-
-        def _print_TruncToInt(self, expr: Any) -> str:
-            return f"int({self._print(expr.args[0])})"
-
-        def _print_TruncToFloat(self, expr: Any) -> str:
-            return f"float(int({self._print(expr.args[0])}))"
-
-        def _print_CeilDiv(self, expr: Any) -> str:
-            number, by = map(self._print, expr.args)
-            return f"(-(-({number}) // ({by})))"
-
-        def _print_LShift(self, expr: Any) -> str:
-            number, by = map(self._print, expr.args)
-            return f"(({number}) << ({by}))"
-
-        def _print_RShift(self, expr: Any) -> str:
-            number, by = map(self._print, expr.args)
-            return f"(({number}) >> ({by}))"
-
-        def _print_Where(self, expr: Any) -> str:
-            test, first, second = map(self._print, expr.args)
-            return f"(({first}) if ({test}) else ({second}))"
-
-    return Printer()
-
-
 def _hint(symbol: Any) -> int:
     hint = symbol.node.hint
     return int(hint)
@@ -564,7 +485,6 @@ def _is_data(tensor: torch.Tensor, source: Source) -> bool:
 
 
 __all__ = [
-    "CannotSpell",
     "Sizes",
     "all_sized",
     "binary",
