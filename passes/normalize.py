@@ -306,7 +306,12 @@ class Normalizer(Branches):
 
     def asserted(self, node: cst.Assert) -> bool | None:
         """`assert f(x), message`: the message is evaluated only when the test fails."""
-        if self._is_atom(node.test) or not __debug__:
+        test = node.test
+        while isinstance(test, cst.UnaryOperation) and isinstance(
+            test.operator, cst.Not
+        ):
+            test = test.expression
+        if self._is_atom(test) or not __debug__:
             return None
         test = self._test(node.test, node)
         changes = {

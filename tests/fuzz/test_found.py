@@ -19,6 +19,15 @@ FOUND = {
         return v1
         """,
     ),
+    "the negation in an assertion is as plain as it gets": (
+        "plain unknown",
+        """
+        keep(n)
+        assert not mode == 'z', mode
+        assert not (not n == m or not flag), m
+        return n
+        """,
+    ),
     "an iterator that crosses a break stays the iterator it is": (
         "plain known",
         """
