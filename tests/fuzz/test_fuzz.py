@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -114,5 +115,8 @@ def test_a_failure_is_made_small_and_runs_again(folder: Path) -> None:
     file = folder / "saved.py"
     file.write_text(saved_text(small, wrong))
     assert replay(file) == 0
-    ran = subprocess.run([sys.executable, file], capture_output=True, text=True)
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ran = subprocess.run(
+        [sys.executable, file], capture_output=True, text=True, env=here
+    )
     assert (ran.returncode, ran.stdout) == (0, "no difference\n"), ran.stderr
