@@ -397,12 +397,12 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         cst.Try: outline_try,
         cst.TryStar: outline_try,
     }
+    if len(ev.frames) > 1 and _returns([statement]):
+        resuming.call_rest(ev, frame, statement, note)
+        return
     outliner = outliners.get(type(statement))
     if outliner is None:
         _emit_compound(ev, frame, statement, [statement], note)
-        return
-    if len(ev.frames) > 1 and _returns([statement]):
-        resuming.call_rest(ev, frame, statement, note)
         return
     known = visible(frame, [statement])
     try:

@@ -28,6 +28,20 @@ FOUND = {
         return n
         """,
     ),
+    "a match that returns from a called function returns from that alone": (
+        "plain symbolic",
+        """
+        class C1:
+            def area(self, p2):
+                v4 = f"{n=}"
+                match st:
+                    case State(count=0):
+                        v4 += '.'
+                        return 1
+                return v4
+        return C1().area(m), m
+        """,
+    ),
     "an iterator that crosses a break stays the iterator it is": (
         "plain known",
         """
