@@ -53,6 +53,7 @@ class LazyItems(list[Value]):
             raise Break("SJ040", "an iterator over another one is handed to Python")
         changes = self._ev.journal.changes
         operations = self._ev.builder.operations
+        before = len(self)
         while self.more():
             if len(self) > _FORCE_LIMIT:
                 raise Break("SJ042", "an endless iterator is handed to Python")
@@ -61,6 +62,18 @@ class LazyItems(list[Value]):
         if self._ev.builder.operations != operations:
             # What they compute with may have changed when their time comes.
             raise LeaveGenerator(self.site)
+        if len(self) > before > 0 and self._over_lists():
+            # So may the list have: `for a, b in zip(xs, xs): xs.remove(a)`.
+            raise LeaveGenerator(self.site)
+
+    def _over_lists(self) -> bool:
+        """Whether a list that the program may change is iterated over."""
+        return any(
+            source.items._over_lists()
+            if isinstance(source.items, LazyItems)
+            else isinstance(source.items, ListValue)
+            for source in self.sources
+        )
 
     def hand_over(self) -> None:
         """Python is to have the iterator: it makes the very one that the program asks for.

@@ -42,6 +42,15 @@ FOUND = {
         return C1().area(m), m
         """,
     ),
+    "a list that shrinks under a zip across a break ends the loop": (
+        "plain known",
+        """
+        for i1, i2 in zip(nums[:3], nums):
+            keep(i1)
+            nums.remove(i1)
+        return nums
+        """,
+    ),
     "an iterator that crosses a break stays the iterator it is": (
         "plain known",
         """
