@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 import libcst as cst
@@ -129,10 +129,23 @@ def _evaluate(
     ev.python_generators = left
     ev.shared_variables = shared
     ev.resumed = resumed
+    try:
+        return _result(ev, function, cells, arguments)
+    finally:
+        ev.release()
+
+
+def _result(
+    ev: Evaluator,
+    function: FunctionType,
+    cells: Mapping[str, CellType],
+    arguments: Mapping[str, Any],
+) -> Specialized:
+    source = ev.source
     scope = Scope(
         function.__globals__,
         None,
-        cells,
+        dict(cells),
         {n: Cell(n) for n in cells},
         compiler_names=compiler_names(function, source),
     )

@@ -120,6 +120,8 @@ class Evaluator:
         self.residual = ResidualBuilder(self)
         self.sizes = Sizes(self, sizes)
         self.frames: list[Frame] = []
+        self.activations: list[Frame] = []
+        """All frames there have been, those that were left included."""
         self.arguments: dict[str, Any] = {}
         self.own_locals: set[str] = set()
         """Locals of the function (no parameters) that the residual program does not use yet."""
@@ -164,6 +166,19 @@ class Evaluator:
         """Evaluates until the residual program returns."""
         while not self.finished:
             self._step(self.frames[-1], 0, split=True)
+
+    def release(self) -> None:
+        """Lets go of the program's objects; only what `Sizes.settle` reads is left.
+
+        What an evaluation holds refers to itself, so that it would keep them until garbage
+        is collected: the memory of tensors, and finalizers that the program waits for.
+        """
+        for frame in self.activations:
+            frame.release()
+        self.journal.forget()
+        left = self.fake_mode
+        vars(self).clear()
+        self.fake_mode = left
 
     def run_nested(self, frame: Frame) -> Value:
         """Evaluates a call inside an expression; a graph break in it propagates."""

@@ -99,3 +99,11 @@ class Frame:
     """How many `with` and `try` statements around the current one are evaluated whole."""
     call: cst.SimpleStatementLine | None = None
     """The caller's statement `name = f(...)`, `f(...)` or `return f(...)` that made the call."""
+
+    def release(self) -> None:
+        """Lets go of the variables, and of what would refer back to the frame."""
+        self.env.clear()
+        self.blocks.clear()
+        if self.generator is not None:
+            vars(self.generator).clear()
+        self.on_return = self.generator = None

@@ -187,7 +187,7 @@ def new_frame(
         source = _sharing(ev, source, shared)
     globals_declared, nonlocals = declared(source.tree.body)
     names = local_names(source.tree) - set(globals_declared) - set(nonlocals)
-    return Frame(
+    frame = Frame(
         source,
         scope,
         set(names),
@@ -198,6 +198,8 @@ def new_frame(
         nonlocals_declared=frozenset(nonlocals),
         blocks=[Block(body_of(expanded(source)))],
     )
+    ev.activations.append(frame)
+    return frame
 
 
 def _place(source: FunctionSource) -> Place:

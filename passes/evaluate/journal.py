@@ -38,6 +38,10 @@ class Journal:
         while len(self._undo) > mark:
             self._undo.pop()()
 
+    def forget(self) -> None:
+        """Drops all undo actions, and what they hold."""
+        self._undo.clear()
+
     def record(self, undo: Callable[[], Any]) -> None:
         """Adds one undo action."""
         self._undo.append(undo)

@@ -158,6 +158,14 @@ FOUND = {
         return C1(1, 2).area(2)
         """,
     ),
+    "what compiling looked at is not kept alive by it": (
+        "plain known",
+        """
+        g1 = echo(m % 4)
+        with Manager('m', st):
+            st.count += next(g1, m)
+        """,
+    ),
     "what eager has no kernel for comes after the effects before it": (
         "tensors known",
         """
