@@ -478,14 +478,21 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     are items of lists, or evaluation starts again so that they are.
     """
     from .names import load
+    from .split import mentions
 
     ev = residual.ev
     source = nested_source(function)
     captured = set(free_names(function))
     share_rebound(ev, function.frame, captured, f"`{source.name}`")
+    defaults = {
+        name: residual.reify(value) for name, value in function.defaults.items()
+    }
+    if function.name is not None:
+        return function.name  # built on the way, because a default holds it
     name = residual.variable(source.name)
     ev.journal.set_attr(function, "name", name)
     mapping = {source.name: name} if source.name in function.frame.locals else {}
+    place = len(residual.lines)
     for free in free_names(function):
         value = load(ev, function.frame, free)
         if value is function:
@@ -496,17 +503,15 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
             text = residual.hold(value, free)
         if text != free:
             mapping[free] = text
-    params = source.tree.params
-    replaced: Any = source.tree
+    captures = len(residual.lines)
+    named = source.tree.with_changes(name=cst.Name(name), decorators=())
+    statement: Any = rename(named, mapping, function.frame.origins)
+    params = statement.params
     for param in [*params.posonly_params, *params.params, *params.kwonly_params]:
         if param.default is not None:
-            value = function.defaults[param.name.value]
-            text = residual.reify(value)
-            replaced = replaced.deep_replace(
-                param, param.with_changes(default=cst.parse_expression(text))
-            )
-    replaced = replaced.with_changes(name=cst.Name(name), decorators=())
-    statement = rename(replaced, mapping, function.frame.origins)
+            default = cst.parse_expression(defaults[param.name.value])
+            changed = param.with_changes(default=default)
+            statement = statement.deep_replace(param, changed)
     origin = ev.origin_of(function.frame, function.node)
     for missing in unbound_names(function) & residual.ev.own_locals:
         residual.ev.own_locals.discard(missing)
@@ -533,6 +538,12 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     if name != function.function_name:
         residual.emit(f"{name}.__name__ = {function.function_name!r}")
     residual.emit(f"{name}.__qualname__ = {source.qualname!r}")
+    if any(mentions(line, name) for line, _, _ in residual.lines[place:captures]):
+        # What it captures holds it; it reads that only when it is called.
+        residual.lines[place:] = [
+            *residual.lines[captures:],
+            *residual.lines[place:captures],
+        ]
     for attribute, value in function.attributes.items():
         if attribute != "<source>":
             residual.emit(f"{name}.{attribute} = {residual.reify(value)}")

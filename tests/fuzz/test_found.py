@@ -166,6 +166,22 @@ FOUND = {
             st.count += next(g1, m)
         """,
     ),
+    "a function that what it captures, or a default, holds is there to be held": (
+        "plain known",
+        """
+        bag, point = [], Point()
+        def fn1(k=bag):
+            return k, point
+        bag.append(fn1)
+        point.x = fn1
+        v1 = opaque(m)
+        def fn2():
+            return v1
+        v1 = fn2
+        keep(v1)
+        return bag[0]()[1].x is fn1, fn1()[0] is bag, v1() is fn2
+        """,
+    ),
     "what eager has no kernel for comes after the effects before it": (
         "tensors known",
         """
