@@ -91,7 +91,7 @@ from srcjit.passes.namer import Namer
 from srcjit.passes.normalize import normalize
 from srcjit.passes.operands import COMPOSITE, closed, kind_of
 from srcjit.passes.outliner import Around, Outlined, Outliner, outline, place
-from srcjit.passes.resume import function_of
+from srcjit.passes.resume import function_of, never_bound
 from srcjit.passes.scopes import definitely_bound, live_in, reads, writes
 
 __all__ = [
@@ -194,13 +194,13 @@ def outline_while(
         statement, bound, maybe, local, live_after, live_raised, global_names
     )
     outliner = _Blocks(origins, namer)
-    if _is_plain_test(statement.test):
-        inside = _in_loop(statement, around, live_in(statement))
-        return outliner.loop(statement, around, inside)
-    wanted = live_in(statement.test) & around.local & around.maybe
-    if writes(statement.test) or wanted - (around.bound - deleted(statement)):
-        return _with_test_inside(statement, around, origins, namer)
     inside = _in_loop(statement, around, live_in(statement))
+    if _is_plain_test(statement.test):
+        return outliner.loop(statement, around, inside)
+    read = live_in(statement.test) & around.local
+    wanted = read & inside.maybe
+    if writes(statement.test) or wanted - inside.bound:
+        return _with_test_inside(statement, around, origins, namer)
     params = [n for n in dict.fromkeys(_names_in_order(statement.test)) if n in wanted]
     name = outliner.name("test", statement)
     result = statement.test
@@ -212,7 +212,10 @@ def outline_while(
         )
     returned = cst.SimpleStatementLine([cst.Return(result)])
     origins.inherit(returned, statement.test)
-    function = function_of(name, params, [returned])
+    made = [*never_bound(read - wanted), returned]
+    for first in made[:-1]:
+        origins.inherit(first, statement.test)
+    function = function_of(name, params, made)
     origins.inherit(function, statement.test)
     outliner.functions.append(function)
     call = cst.parse_expression(f"{name}({', '.join(params)})")

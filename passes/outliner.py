@@ -23,7 +23,7 @@ from srcjit.passes.blocks import Statement, line, map_blocks
 from srcjit.passes.boxes import Boxes, CannotOutline, binds_last
 from srcjit.passes.flow import Walk, deleted
 from srcjit.passes.namer import Namer
-from srcjit.passes.resume import function_of
+from srcjit.passes.resume import function_of, never_bound
 from srcjit.passes.scopes import captured, live_in, reads, writes
 
 NEXT, BREAK, RETURN, CONTINUE = range(4)
@@ -193,9 +193,7 @@ class Outliner:
             for statement in parsed(f"if {name} is UNBOUND: del {name}\n")
         ]
         given = {*values, *self.boxes}
-        for name in sorted(self._unbound(body) - given):
-            # Binding and deleting it makes it a local that is not bound.
-            prologue += parsed(f"{name} = None\ndel {name}\n")
+        prologue += never_bound(self._unbound(body) - given)
         body = [*self._declarations(), *prologue, *body]
         for statement in body:
             self.origins.inherit(statement, self.statements[0])

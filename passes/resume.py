@@ -215,9 +215,7 @@ def make_resume(
         if bound_here:
             prologue.append(line(f"{word} {', '.join(bound_here)}"))
     used = read | captured(list(statements))
-    for variable in sorted(set(unbound) & (used - written)):
-        # Binding and deleting it makes it a local that is not bound.
-        prologue += [line(f"{variable} = None"), line(f"del {variable}")]
+    prologue += never_bound(set(unbound) & (used - written))
     for variable in sorted(maybe_unbound):
         prologue.append(
             cst.parse_statement(f"if {variable} is UNBOUND:\n    del {variable}\n")
@@ -236,6 +234,15 @@ def make_resume(
         class_name=class_name,
         scope=scope,
     )
+
+
+def never_bound(names: Iterable[str]) -> list[Statement]:
+    """Returns what makes names locals of a function that are not bound."""
+    return [
+        line(text)
+        for name in sorted(names)
+        for text in (f"{name} = None", f"del {name}")
+    ]
 
 
 def function_of(

@@ -94,7 +94,11 @@ def emit_native(
     )
     unbound = _unbound_names(frame, statements, values)
     _leave_unbound(ev, frame, statements)
-    if needs_own_globals(ev, frame) or used_globals(frame, statements):
+    if (
+        needs_own_globals(ev, frame)
+        or used_globals(frame, statements)
+        or (_taken(ev, unbound, values) and not _returns(statements))
+    ):
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
     renamed = _unbind(ev, unbound, values)
     replaced: dict[str, cst.BaseExpression] = {}
@@ -187,15 +191,13 @@ def _leave_unbound(ev: Evaluator, frame: Frame, statements: list[Any]) -> None:
             ev.residual.constants[name] = NOT_BOUND
 
 
-def _unbind(
-    ev: Evaluator, names: list[str], values: dict[str, Value]
-) -> dict[str, str]:
-    """Makes variables that are not bound of names that are not; returns the variables.
+def _taken(ev: Evaluator, names: list[str], values: dict[str, Value]) -> set[str]:
+    """Names that are not bound but are variables by which the program reaches something.
 
-    It is the name itself, for the sake of the message, unless other values are reached by it.
+    The message of the error says the name, so it is to be unbound under it. What was made
+    by the program moves to another variable; arguments stay in theirs.
     """
     residual = ev.residual
-    variables = {}
     for name in names:
         live = [*values.values(), *resuming.live_values(ev), *ev.effect_values]
         holders = [v for v in live if v.name == name and not isinstance(v, Scalar)]
@@ -204,8 +206,19 @@ def _unbind(
             residual.emit(f"{other} = {name}")
             for holder in holders:
                 ev.journal.set_attr(holder, "name", other)
-        needed = name in roots(ev, [*live, *ev.overlay.values()])
-        variable = residual.fresh(name) if needed else name
+    live = [*values.values(), *resuming.live_values(ev), *ev.effect_values]
+    return roots(ev, [*live, *ev.overlay.values()]) & set(names) if names else set()
+
+
+def _unbind(
+    ev: Evaluator, names: list[str], values: dict[str, Value]
+) -> dict[str, str]:
+    """Makes variables that are not bound of names that are not; returns the variables."""
+    residual = ev.residual
+    taken = _taken(ev, names, values)
+    variables = {}
+    for name in names:
+        variable = residual.fresh(name) if name in taken else name
         residual.emit(f"{variable} = None")
         residual.emit(f"del {variable}")
         residual.overwritten(variable)
@@ -338,7 +351,9 @@ def _as_called(
 
 def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> None:
     """`return f(x)` whose call stays native."""
-    if len(ev.frames) == 1 and not needs_own_globals(ev, frame):
+    if len(ev.frames) == 1 and not (
+        needs_own_globals(ev, frame) or _hides(ev, frame, statement)
+    ):
         emit_native(ev, frame, [statement], note)
         ev.finished = True
         return
@@ -352,6 +367,13 @@ def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -
     for new in (first, second):
         frame.origins.inherit(new, statement)
     frame.blocks.append(Block([first, second]))
+
+
+def _hides(ev: Evaluator, frame: Frame, statement: Any) -> bool:
+    """Whether a statement reads an unbound local by whose name something is reached."""
+    values = {name: _load(ev, frame, name) for name in visible(frame, [statement])}
+    unbound = _unbound_names(frame, [statement], values)
+    return bool(_taken(ev, unbound, values))
 
 
 def keeps_state(ev: Evaluator, frame: Frame, statement: Any) -> bool:

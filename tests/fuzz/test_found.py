@@ -182,6 +182,37 @@ FOUND = {
         return bag[0]()[1].x is fn1, fn1()[0] is bag, v1() is fn2
         """,
     ),
+    "a variable that is not bound is so under its own name": (
+        "plain known",
+        """
+        def fn1():
+            nums += [m]
+        def fn2(p1):
+            v1 = p1
+            del p1
+            return (v1, p1.real)
+        for i1 in range(4):
+            try:
+                if i1 == 0:
+                    fn1()
+                elif i1 == 1:
+                    fn2(m)
+                elif i1 == 2:
+                    while i1 < 3 and len(v2) > 2:
+                        i1 += 1
+                else:
+                    while i1 < 5 and (i1 < 4 or len(v3) > 2):
+                        i1 += 1
+                        if i1 > 4:
+                            v3 = nums
+            except NameError as e1:
+                keep((type(e1), str(e1)))
+        v2 = v3 = nums
+        v4 = scores
+        del scores
+        return v4, scores.get(1)
+        """,
+    ),
     "what eager has no kernel for comes after the effects before it": (
         "tensors known",
         """
