@@ -19,12 +19,14 @@ The rules, by bytes moved through memory:
 - the rest (*anchors*: results, operands of extern calls, reductions, dear values used twice)
   joins the group of what it reads or of what reads the same, if the iteration spaces agree,
   every value that it takes from the group is the one of its own point, and no extern call or
-  other group stands between them.
+  other group stands between them;
+- what is computed early to share a loop waits in memory: where that adds up to more than eager
+  holds at once (`passes.peaks`), nothing is computed before an extern call that eager makes first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from torch import fx
@@ -32,6 +34,7 @@ from torch import fx
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
 from .indexing import product
 from .loops import Expr
+from .peaks import amount, eager_peak, planned_peak
 from .points import NotHere, Trial
 from .spaces import Frame, same
 
@@ -82,7 +85,19 @@ class Plan:
 
 def plan(lowered: Lowered) -> Plan:
     """Groups the definitions of a graph."""
-    return _Grouping(lowered).run()
+    grouping = _Grouping(lowered)
+    found = grouping.run()
+    if not grouping.hoisted:
+        return found
+    peak = planned_peak(found)
+    if peak <= eager_peak(lowered, lambda d: _read(d, lowered)):
+        return found
+    late = _Grouping(lowered, hoist=False).run()
+    return late if planned_peak(late) < peak else found
+
+
+def _read(d: Definition, lowered: Lowered) -> Iterable[Definition]:
+    return extern_operands(d.node, lowered) if d.kind == EXTERN else d.operands
 
 
 def base_of(definition: Definition) -> Definition:
@@ -105,8 +120,11 @@ def extern_operands(node: fx.Node, lowered: Lowered) -> Iterator[Definition]:
 
 
 class _Grouping:
-    def __init__(self, lowered: Lowered) -> None:
+    """Makes one plan; `hoisted` says whether something is computed before its turn."""
+
+    def __init__(self, lowered: Lowered, *, hoist: bool = True) -> None:
         self.lowered = lowered
+        self.hoist, self.hoisted = hoist, False
         self.readers: dict[Definition, dict[Definition, None]] = {}
         self.pinned: dict[Definition, None] = {}
         self.inlined: set[Definition] = set()
@@ -211,7 +229,7 @@ class _Grouping:
             return False
         uses = list(dict.fromkeys(self._uses(d)))
         repeated = any(u.repeats for u in uses)
-        widest = max((_points(u) for u in uses), key=_order, default=d.numel)
+        widest = max((_points(u) for u in uses), key=amount, default=d.numel)
         expands = repeated or not (same(widest, d.numel) or _smaller(widest, d.numel))
         if self.dear[d] == 0:
             if len(uses) <= 1:
@@ -257,6 +275,7 @@ class _Grouping:
                 frame is not None
                 and self._acyclic(d, group)
                 and self._fits(d, group, frame)
+                and self._may_hoist(d, group)
             ):
                 break
         else:
@@ -355,6 +374,26 @@ class _Grouping:
             return False
         return True
 
+    def _may_hoist(self, d: Definition, group: Group) -> bool:
+        """True if `d` may be computed with the group, with a note if that is early."""
+        before = group.before
+        for leaf in self.leaves[d]:
+            home = self.home.get(leaf)
+            if home is not None:
+                before |= home.before | 1 << home.number
+        return self._allow(group.position, d.position, before)
+
+    def _allow(self, start: int, end: int, before: int) -> bool:
+        """True unless an extern call between two positions need not come before, but could."""
+        early = any(
+            g.extern is not None
+            and start < g.position < end
+            and not before >> g.number & 1
+            for g in self.groups
+        )
+        self.hoisted = self.hoisted or early
+        return self.hoist or not early
+
     # ── merging ───────────────────────────────────────────────────────────────────────────
 
     def _merge_groups(self) -> None:
@@ -404,6 +443,9 @@ class _Grouping:
                     continue
                 if between.before >> a.number & 1 and b.before >> between.number & 1:
                     return
+        start, end = sorted((first.position, second.position))
+        if not self._allow(start, end, first.before | second.before):
+            return
         ordered = sorted(members, key=lambda d: d.position)
         trial = Trial(frame, {m: _level(m, frame) for m in ordered}, self.inlined)
         try:
@@ -446,15 +488,8 @@ def _points(d: Definition) -> Expr:
     return product(d.folding.full) if d.folding else d.numel
 
 
-def _order(size: Expr) -> float:
-    """A number to compare sizes by; a symbol counts as large."""
-    if size.is_Integer:
-        return float(size)
-    return float(size.xreplace(dict.fromkeys(size.free_symbols, 4096)))
-
-
 def _smaller(first: Expr, second: Expr) -> bool:
-    return _order(first) < _order(second)
+    return amount(first) < amount(second)
 
 
 def _own_frame(d: Definition) -> Frame:

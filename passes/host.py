@@ -328,6 +328,8 @@ class Host:
             names = [d.name if isinstance(d, Definition) else "_" for d in value]
             target = f"{names[0]}, = " if len(names) == 1 else f"{', '.join(names)} = "
             self.lines.append(f"{target}{text}{tail}")
+            if "_" in names:
+                self.lines.append("del _")
             for d in value:
                 if isinstance(d, Definition) and self._may_differ(d):
                     self.imports["from srcjit.runtime import laid_out"] = None

@@ -1,0 +1,91 @@
+"""How much memory a plan holds at once, beside what its graph would hold run one node at a time.
+
+Before, in a graph whose products each take one multiple of `x`, two kernels that read `x` share
+a loop, and one multiple waits while the product with the other is computed:
+
+    group 0 over n      two, three
+    group 1             aten.mm.default(two, w)
+    group 2             aten.mm.default(three, w)
+
+After, if that is more at once than eager holds (`passes.grouping.plan` plans again):
+
+    group 0 over n      two
+    group 1             aten.mm.default(two, w)
+    group 3 over n      three
+    group 2             aten.mm.default(three, w)
+
+What inputs and constants take is not counted: it is the same either way. Symbolic sizes are
+taken to be one large number each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from .definitions import EXTERN, VIEW, Definition, Lowered
+from .loops import Expr
+
+if TYPE_CHECKING:
+    from .grouping import Plan
+
+Step = tuple[Sequence[Definition], Iterable[Definition]]
+"""What one step puts into memory, and what it reads."""
+
+
+def amount(size: Expr) -> float:
+    """A number to compare sizes by; a symbol counts as large."""
+    if size.is_Integer:
+        return float(size)
+    return float(size.xreplace(dict.fromkeys(size.free_symbols, 4096)))
+
+
+def planned_peak(plan: Plan) -> float:
+    """The most bytes that the groups of a plan hold, run in order."""
+    made: dict[int, list[Definition]] = {}
+    for d in plan.lowered.definitions:
+        group = plan.home.get(d)
+        if group is not None and (d.kind == EXTERN or d in plan.stored):
+            made.setdefault(group.number, []).append(d)
+    steps = [(made.get(g.number, ()), g.reads) for g in plan.groups]
+    return _peak(plan.lowered, steps)
+
+
+def eager_peak(
+    lowered: Lowered, read: Callable[[Definition], Iterable[Definition]]
+) -> float:
+    """The most bytes that a graph holds if each node writes its result to memory.
+
+    Args:
+        lowered: The graph's definitions.
+        read: What the computation of a definition reads.
+    """
+    made = [d for d in lowered.definitions if d.computed or d.kind == EXTERN]
+    return _peak(lowered, [((d,), tuple(read(d))) for d in made])
+
+
+def _peak(lowered: Lowered, steps: Sequence[Step]) -> float:
+    last: dict[Definition, int] = {}
+    for number, (made, read) in enumerate(steps):
+        for d in (*made, *read):
+            last[_base(d)] = number
+    for result in lowered.results:
+        if isinstance(result, Definition):
+            last[_base(result)] = len(steps)
+    freed: dict[int, list[Definition]] = {}
+    for d, number in last.items():
+        freed.setdefault(number, []).append(d)
+    now = peak = 0.0
+    held: set[Definition] = set()
+    for number, (made, _) in enumerate(steps):
+        held.update(made)
+        now += sum(amount(d.bytes) for d in made)
+        peak = max(peak, now)
+        now -= sum(amount(d.bytes) for d in freed.get(number, ()) if d in held)
+    return peak
+
+
+def _base(definition: Definition) -> Definition:
+    while definition.kind == VIEW:
+        definition = definition.accesses[0].operand
+    return definition

@@ -1,0 +1,118 @@
+"""A segment never holds more memory at once than eager does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import srcjit
+
+SIZE = 128
+LITTLE = 4096
+"""Bytes that do not count: results of one number, rows."""
+
+PROGRAMS: dict[str, Callable[..., Any]] = {}
+
+
+def program(function: Callable[..., Any]) -> Callable[..., Any]:
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+@program
+def one_multiple_for_each_product(x, w):
+    total = x
+    for k in range(6):
+        total = total + (x * k) @ w
+    return total
+
+
+@program
+def one_multiple_for_each_scan(x, w):
+    return sum(torch.cumsum(x * k, 0).mean() for k in range(5))
+
+
+@program
+def unused_results_of_calls(x, w):
+    first = x.sort(0)[0].sum(1)
+    second = x.sort(1)[0].sum(1)
+    return first, second, (x * 2).sort(1)[0].sum(0)
+
+
+@program
+def gathered_multiples(x, w):
+    index = (x[:, 0] * 0).long()
+    return (x * 2)[index].sum(0) + (x * 3)[index].sum(0)
+
+
+@program
+def results_that_come_late(x, w):
+    doubled = x * 2
+    total = torch.cumsum(torch.exp(x) @ w, 0).sum()
+    return doubled, total, x * 3
+
+
+@program
+def sums_of_products(x, w):
+    return (x @ w).relu().sum(1), (w @ x).relu().sum(1), (x @ x).relu().sum(1)
+
+
+@program
+def chain_of_layers(x, w):
+    for _ in range(6):
+        x = torch.tanh(x @ w)
+    return x
+
+
+@program
+def chain_with_sums_of_each(x, w):
+    total = torch.zeros(())
+    for _ in range(4):
+        x = torch.relu(x @ w)
+        total = total + x.sum()
+    return total
+
+
+@program
+def normalized(x, w):
+    y = (x - x.mean()) / x.std()
+    return (y.exp().cumsum(0) + y).softmax(0)
+
+
+@program
+def across_breaks(x, w):
+    y = torch.cumsum(torch.exp(x) * 2, 0).sum(1)
+    print(end="")
+    z = torch.cumsum(torch.exp(x) * 3, 0).sum(1)
+    print(end="")
+    return y + z
+
+
+def peak_of(call: Callable[[], Any]) -> int:
+    """The most bytes that PyTorch's CPU allocator holds during a call, beside what it held."""
+    call()
+    with torch.autograd.profiler.profile(profile_memory=True) as profile:
+        kept = call()
+    del kept
+    assert profile.kineto_results is not None
+    events = [e for e in profile.kineto_results.events() if e.name() == "[memory]"]
+    now = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        peak = max(peak, now)
+    return peak
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_more_than_eager_holds(name: str) -> None:
+    function = PROGRAMS[name]
+    x, w = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE)
+    compiled = srcjit.jit(function)
+    with torch.no_grad():
+        wanted = peak_of(lambda: function(x, w))
+        found = peak_of(lambda: compiled(x, w))
+    assert wanted >= SIZE * SIZE * 4
+    assert found <= wanted + LITTLE
