@@ -25,6 +25,7 @@ from torch._dynamo import list_backends, register_backend
 from torch._subclasses import FakeTensor, FakeTensorMode
 
 from srcjit import cache
+from srcjit.load import register_lines
 from srcjit.options import Options
 from srcjit.origin import Origin
 
@@ -61,6 +62,7 @@ def srcjit_backend(
     code = compile_segment(segment, Options().with_user_options(options))
     text = "\n".join([*code.imports, "", code.definitions, code.function])
     path = cache.store_text("modules", "dynamo", text)
+    register_lines(str(path), text)
     scope: dict[str, Any] = {"__name__": "srcjit.emitted", **code.bindings}
     exec(compile(text, str(path), "exec"), scope)
     function: Callable[..., tuple[Any, ...]] = scope[code.name]

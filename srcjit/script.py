@@ -133,6 +133,6 @@ def _is_own(filename: str) -> bool:
 
     if filename.startswith("<dispatch stub"):
         return True
-    folders = (PACKAGE, PASSES, str(cache.directory()))
+    folders = (PACKAGE, PASSES, *map(str, cache.directories()))
     file = os.path.abspath(filename)
     return file.startswith(tuple(folder + os.sep for folder in folders))

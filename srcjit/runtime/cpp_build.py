@@ -22,15 +22,19 @@ import subprocess
 import sysconfig
 import tempfile
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import torch
 
 from srcjit import cache
 from srcjit.diagnostics import CompilerFault
+
+T = TypeVar("T")
 
 _HERE = Path(__file__).parent
 _HEADERS = ("kernel.h", "vector_math.h")
@@ -173,7 +177,7 @@ def _known_flags(command: tuple[str, ...], version: str) -> tuple[tuple[str, ...
     log: str | None = None
     candidates = _candidates()
     words = json.dumps([command, version, cpu_features(), candidates])
-    note = cache.directory("cpp") / f"flags-{cache.content_name(words)}.json"
+    note = cache.locate("cpp", f"flags-{cache.content_name(words)}.json")
     with contextlib.suppress(ValueError):
         known = tuple(json.loads(cache.read(note) or b"[]"))
         if known in candidates:
@@ -185,7 +189,8 @@ def _known_flags(command: tuple[str, ...], version: str) -> tuple[tuple[str, ...
                 [*command, *flags, "-o", str(target), "-"], "int probe;"
             )
             if log is None:
-                cache.write(note, json.dumps(flags))
+                with contextlib.suppress(OSError):
+                    cache.write(note, json.dumps(flags))
                 return flags, ""
     return (), log or "no log"
 
@@ -291,12 +296,15 @@ class Build:
             (*tools.command, tools.version, cpu_features(), suffix, *flags)
         )
         key = cache.content_name(source, facts, headers)
-        self.path = cache.directory("cpp") / f"{key}{suffix}"
+        self.path = cache.locate("cpp", f"{key}{suffix}")
         self._process = os.getpid()
         self._future = None if intact(self.path) else _submit(self)
 
-    def run(self) -> None:
+    def run(self, private: bool = False) -> None:
         """Compiles now.
+
+        Args:
+            private: Write it where no other process can remove it.
 
         Raises:
             CppFault: With the first lines of the compiler's log.
@@ -307,7 +315,12 @@ class Build:
                 command = [*self._command, "-o", str(made), "-", *self._libraries]
                 log = _run_compiler(command, self._source)
                 if log is None:
-                    cache.write(self.path, _seal(made.read_bytes()))
+                    content = _seal(made.read_bytes())
+                    if private:
+                        name = self.path.name
+                        self.path = cache.write_private("cpp", name, content)
+                    else:
+                        self.path = cache.write(self.path, content)
         except OSError as error:
             raise CppFault(f"a compiled kernel cannot be stored: {error}") from error
         if log is not None:
@@ -324,17 +337,28 @@ class Build:
             self.run()
         return self.path
 
+    def load(self, loader: Callable[[str], T]) -> T:
+        """Waits for the library and gives its path to `loader`; returns the result.
+
+        Raises:
+            CppFault: If it cannot be built or loaded.
+        """
+        with contextlib.suppress(OSError, ImportError):
+            return loader(str(self.wait()))
+        # Another process may have removed it in between, to make room.
+        self.run(private=True)
+        try:
+            return loader(str(self.path))
+        except (OSError, ImportError) as error:
+            raise CppFault(f"a compiled kernel does not load: {error}") from error
+
     def library(self) -> ctypes.CDLL:
         """Waits for the library and loads it.
 
         Raises:
             CppFault: If it cannot be built or loaded.
         """
-        path = self.wait()
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError as error:
-            raise CppFault(f"a compiled kernel does not load: {error}") from error
+        return self.load(ctypes.CDLL)
 
 
 # ── the launcher ──────────────────────────────────────────────────────────────────────────
@@ -354,14 +378,17 @@ def launcher() -> ModuleType | None:
     build = start_launcher()
     if build is None:
         return None
-    loader = importlib.machinery.ExtensionFileLoader(
-        "srcjit_launcher", str(build.wait())
+    module = build.load(_extension)
+    module.connect(
+        torch.Tensor, getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     )
+    return module
+
+
+def _extension(path: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader("srcjit_launcher", path)
     spec = importlib.util.spec_from_loader("srcjit_launcher", loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    module.connect(
-        torch.Tensor, getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    )
     return module
