@@ -123,6 +123,30 @@ def _entries(kernels: dict[str, tuple[Parameter, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_WHOLE = re.compile(r"void \w+\([^)]*\) \{\n.*?^\}\n\s*", re.MULTILINE | re.DOTALL)
+
+_UNIT = 16384
+"""Characters of kernels that the compiler takes about a quarter of a second for."""
+
+
+def units(source: str) -> list[str]:
+    r"""Cuts a long text of kernels, and nothing else, into parts for parallel builds.
+
+    >>> kernel = "void k(float* x) {\n" + "    x[0] = 1.0f;\n" * 700 + "}\n"
+    >>> [len(unit) // len(kernel) for unit in units(kernel * 3)]
+    [2, 1]
+    """
+    kernels = _WHOLE.findall(source)
+    if len(source) <= _UNIT or "".join(kernels).strip() != source.strip():
+        return [source]
+    found = [""]
+    for kernel in kernels:
+        if len(found[-1]) >= _UNIT:
+            found.append("")
+        found[-1] += kernel
+    return found
+
+
 class CppKernels:
     """The kernels of one translation unit, as attributes.
 
@@ -133,9 +157,12 @@ class CppKernels:
     def __init__(self, source: str) -> None:
         self._source = source
         self._signatures = signatures(source)
-        full = f'#line 1 "kernels"\n{source}\n{_entries(self._signatures)}'
         cpp_build.start_launcher()
-        self._build = cpp_build.Build(full)
+        self._builds = []
+        for unit in units(source):
+            kernels = signatures(unit)
+            full = f'#line 1 "kernels"\n{unit}\n{_entries(kernels)}'
+            self._builds.append((kernels, cpp_build.Build(full)))
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name.startswith("_") or name not in self._signatures:
@@ -157,16 +184,17 @@ class CppKernels:
         return [*super().__dir__(), *self._signatures]
 
     def _load(self) -> None:
-        library = self._build.library()
         launcher = cpp_build.launcher()
-        for name, parameters in self._signatures.items():
-            entry = getattr(library, f"call_{name}")
-            if launcher is None:
-                self.__dict__[name] = _PlainKernel(name, entry, parameters)
-                continue
-            address = ctypes.cast(entry, ctypes.c_void_p).value
-            rows = tuple(p.row for p in parameters)
-            self.__dict__[name] = launcher.bind(address, name, rows, library)
+        for kernels, build in self._builds:
+            library = build.library()
+            for name, parameters in kernels.items():
+                entry = getattr(library, f"call_{name}")
+                if launcher is None:
+                    self.__dict__[name] = _PlainKernel(name, entry, parameters)
+                    continue
+                address = ctypes.cast(entry, ctypes.c_void_p).value
+                rows = tuple(p.row for p in parameters)
+                self.__dict__[name] = launcher.bind(address, name, rows, library)
 
 
 class _Slot(ctypes.Union):

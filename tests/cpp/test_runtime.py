@@ -204,7 +204,7 @@ def test_a_compiler_without_openmp(
 def test_builds_run_at_the_same_time() -> None:
     texts = [f"// {n} {time.time_ns()}\n" + TWICE for n in range(4)]
     units = [cpp_kernels(t) for t in texts]
-    assert all(u._build._future is not None for u in units)
+    assert all(u._builds[0][1]._future is not None for u in units)
     for unit in units:
         run_twice(unit)
 
@@ -263,3 +263,23 @@ def _seconds(call: object, *args: torch.Tensor, count: int = 2000) -> float:
     for _ in range(count):
         call(*args)
     return (time.perf_counter() - start) / count
+
+
+def test_a_long_unit_is_compiled_in_parts() -> None:
+    kernel = "void add_%d(float* x) {\n" + "    x[0] += 1.0f;\n" * 600 + "}\n\n"
+    kernels = cpp_kernels("".join(kernel % k for k in range(5)))
+    assert len(kernels._builds) == 3
+    x = torch.zeros(1)
+    for k in range(5):
+        getattr(kernels, f"add_{k}")(x)
+    assert x.item() == 3000.0
+
+
+def test_a_long_unit_with_helpers_stays_whole() -> None:
+    helper = "static float one() { return 1.0f; }\n"
+    kernel = "void add_%d(float* x) {\n" + "    x[0] += one();\n" * 600 + "}\n"
+    kernels = cpp_kernels(helper + "".join(kernel % k for k in range(3)))
+    assert len(kernels._builds) == 1
+    x = torch.zeros(1)
+    kernels.add_2(x)
+    assert x.item() == 600.0
