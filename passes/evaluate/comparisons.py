@@ -142,6 +142,8 @@ def _order(
 def equal(ev: Evaluator, left: Value, right: Value) -> bool:
     """Structural equality of what is known."""
     left, right = unboxed(ev, left), unboxed(ev, right)
+    if isinstance(left, Unknown) or isinstance(right, Unknown):
+        raise unknown_operand("a comparison needs")
     if user_operators.is_user_object(left) or user_operators.is_user_object(right):
         return truth(ev, user_operators.compare(ev, "eq", left, right))
     left, right = _as_tuple(left), _as_tuple(right)

@@ -477,7 +477,9 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     NOTE: the captured variables are shared by value; those that are bound again afterwards
     are items of lists, or evaluation starts again so that they are.
     """
+    from .made_elsewhere import make_elsewhere
     from .names import load
+    from .outlining import needs_own_globals
     from .split import mentions
 
     ev = residual.ev
@@ -513,12 +515,16 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
             changed = param.with_changes(default=default)
             statement = statement.deep_replace(param, changed)
     origin = ev.origin_of(function.frame, function.node)
-    for missing in unbound_names(function) & residual.ev.own_locals:
-        residual.ev.own_locals.discard(missing)
+    for missing in unbound_names(function) & ev.own_locals:
+        ev.own_locals.discard(missing)
         residual.constants[missing] = NOT_BOUND
-    residual.emit_statement(statement, origin, origins=function.frame.origins)
-    if mapping and origin is not None:
-        assert isinstance(statement, cst.FunctionDef)
+    assert isinstance(statement, cst.FunctionDef)
+    foreign = needs_own_globals(ev, function.frame)
+    if foreign:
+        make_elsewhere(residual, function, statement, mapping)
+    else:
+        residual.emit_statement(statement, origin, origins=function.frame.origins)
+    if (mapping or foreign) and origin is not None:
         made = dataclasses.replace(
             source,
             name=name,

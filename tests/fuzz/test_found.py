@@ -234,6 +234,35 @@ FOUND = {
         v1 -= v1
         """,
     ),
+    "a function that is made in a called function sees what that one closes over": (
+        "plain known",
+        """
+        class C1:
+            def area(self, p2, table=scores):
+                def made(p3, d=p2, *, e=table):
+                    return p2 + n + len(mode) + p3 + d + len(e)
+                def gen(p4):
+                    yield p4 + n
+                fs = [lambda: n + p2, made, gen, lambda i: n if i < 1 else fs[0]()]
+                keep(fs)
+                print(made(2), list(gen(3)), [f.__name__ for f in fs])
+                return [f(1) for f in fs[1:]], fs
+        v1 = C1().area(m)
+        return list(v1[0][1]), [f(2) for f in v1[1][3:]], v1[1][0]()
+        """,
+    ),
+    "an item that is not known may be equal to any": (
+        "plain symbolic",
+        """
+        v1 = [n ^ 2]
+        keep(v1)
+        v1.extend([n ^ 0, 4])
+        v2 = 0 in v1, 2 in v1, v1.count(2), v1 == [0, 2, 4], v1 != [0, 0, 4]
+        v3 = (n ^ 1, [n ^ 1]) == (3, [3]), {1: n ^ 1} == {1: 3}
+        v1.remove(n)
+        return v1, v2, v3, v1.index(4)
+        """,
+    ),
 }
 
 
