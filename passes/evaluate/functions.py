@@ -520,6 +520,9 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
         residual.constants[missing] = NOT_BOUND
     assert isinstance(statement, cst.FunctionDef)
     foreign = needs_own_globals(ev, function.frame)
+    holding = any(mentions(line, name) for line, _, _ in residual.lines[place:captures])
+    if foreign and holding:
+        raise Break("SJ020", f"`{source.name}` is held by what it captures")
     if foreign:
         make_elsewhere(residual, function, statement, mapping)
     else:
@@ -544,7 +547,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     if name != function.function_name:
         residual.emit(f"{name}.__name__ = {function.function_name!r}")
     residual.emit(f"{name}.__qualname__ = {source.qualname!r}")
-    if any(mentions(line, name) for line, _, _ in residual.lines[place:captures]):
+    if holding:
         # What it captures holds it; it reads that only when it is called.
         residual.lines[place:] = [
             *residual.lines[captures:],

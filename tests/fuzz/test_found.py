@@ -246,6 +246,9 @@ FOUND = {
                 fs = [lambda: n + p2, made, gen, lambda i: n if i < 1 else fs[0]()]
                 keep(fs)
                 print(made(2), list(gen(3)), [f.__name__ for f in fs])
+                held = [lambda: (n, len(held))]
+                keep(held[0])
+                print(held[0]())
                 return [f(1) for f in fs[1:]], fs
         v1 = C1().area(m)
         return list(v1[0][1]), [f(2) for f in v1[1][3:]], v1[1][0]()
