@@ -93,13 +93,14 @@ def emit_native(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )
     unbound = _unbound_names(frame, statements, values)
-    _leave_unbound(ev, frame, statements)
+    apart = _must_be_missing(ev, frame, statements)[0] or _taken(ev, unbound, values)
     if (
         needs_own_globals(ev, frame)
         or used_globals(frame, statements)
-        or (_taken(ev, unbound, values) and not _returns(statements))
+        or (apart and not _returns(statements))
     ):
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
+    _leave_unbound(ev, set(missing_cells(frame, statements)))
     renamed = _unbind(ev, unbound, values)
     replaced: dict[str, cst.BaseExpression] = {}
     for name in sorted(values):
@@ -183,12 +184,26 @@ def missing_cells(frame: Frame, statements: list[Any]) -> dict[str, CellType]:
     return found
 
 
-def _leave_unbound(ev: Evaluator, frame: Frame, statements: list[Any]) -> None:
+def _must_be_missing(
+    ev: Evaluator, frame: Frame, statements: list[Any]
+) -> tuple[set[str], set[str]]:
+    """Names in `missing_cells` that need cells, and those that are bound or deleted, too.
+
+    If the program has a variable of that name, it is another one, and a variable that is
+    bound must not become a local one: that would raise another error.
+    """
+    missing = set(missing_cells(frame, statements))
+    bound = missing & writes(statements).union(*(deleted(s) for s in statements))
+    constants = ev.residual.constants
+    taken = {n for n in missing - ev.own_locals if constants.get(n) is not NOT_BOUND}
+    return taken | bound, bound
+
+
+def _leave_unbound(ev: Evaluator, missing: set[str]) -> None:
     """Has the program find such variables not bound, if it has none of that name."""
-    for name in missing_cells(frame, statements):
-        if name in ev.own_locals:
-            ev.own_locals.discard(name)
-            ev.residual.constants[name] = NOT_BOUND
+    for name in missing & ev.own_locals:
+        ev.own_locals.discard(name)
+        ev.residual.constants[name] = NOT_BOUND
 
 
 def _taken(ev: Evaluator, names: list[str], values: dict[str, Value]) -> set[str]:
@@ -283,6 +298,13 @@ def _foreign(
     body = [cst.parse_statement(f"{n} = None; del {n}\n") for n in unbound] + body
     if declared:
         body.insert(0, cst.parse_statement(f"global {', '.join(sorted(declared))}\n"))
+    shared = _must_be_missing(ev, frame, statements)[1]
+    # What is read and bound anew is read from the cell, which may be empty.
+    shared |= (
+        bound & reads(statements) & frame.nonlocals_declared & {*frame.scope.cells}
+    )
+    if shared:
+        body.insert(0, cst.parse_statement(f"nonlocal {', '.join(sorted(shared))}\n"))
     body += [cst.parse_statement(_probe(n) + "\n") for n in uncertain]
     if uncertain:
         residual.constants["UNBOUND"] = UNBOUND
