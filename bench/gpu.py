@@ -3,8 +3,11 @@
     python -m bench.gpu                        everything, as a table
     python -m bench.gpu --only softmax,gelu    some workloads of `bench.gpu_workloads`
     python -m bench.gpu --without compile      skip a competitor
-    python -m bench.gpu --autotune             also `torch.compile(mode="max-autotune")`
+    python -m bench.gpu --autotune             both compilers also with `mode="max-autotune"`
+    python -m bench.gpu --first                first calls only, each compiler in a process
+                                               of its own with empty caches
     python -m bench.gpu --variants             kernels under several schedules, side by side
+    python -m bench.gpu --json FILE            also writes what `bench.plot` reads
     python -m bench.gpu --check                no GPU: run small sizes in Triton's interpreter
 
 Every answer is checked against float64, on two draws of random arguments, with outputs whose
@@ -57,11 +60,11 @@ def by_library(workload: Workload) -> Function | None:
     return workload.rival
 
 
-def by_jit(workload: Workload) -> Function:
+def by_jit(workload: Workload, mode: str | None = None) -> Function:
     """The whole of srcjit."""
     import srcjit
 
-    jitted: Function = srcjit.jit(workload.function)
+    jitted: Function = srcjit.jit(workload.function, mode=mode)
     return jitted
 
 
@@ -78,7 +81,10 @@ COMPETITORS: dict[str, Callable[[Workload], Function | None]] = {
     "compile": by_compile,
     "autotune": partial(by_compile, mode="max-autotune-no-cudagraphs"),
     "jit": by_jit,
+    "jit autotune": partial(by_jit, mode="max-autotune"),
 }
+AUTOTUNED = ("autotune", "jit autotune")
+OURS = ("jit", "jit autotune")
 
 
 # --- checking -------------------------------------------------------------------------------
@@ -318,7 +324,7 @@ def table(rows: Sequence[dict[str, Any]], competitors: Sequence[str]) -> str:
             ratio = f" x{row[c] / floor:5.2f}" if floor else ""
             cells.append(f"{row[c]:7.4f}{ratio}".rjust(17))
         line = f"{row['workload']:<20}{floor if floor else 0:>9.4f}" + "".join(cells)
-        rivals = [row[c] for c in competitors if c in row and c not in ("jit", "eager")]
+        rivals = [row[c] for c in competitors if c in row and c not in (*OURS, "eager")]
         if rivals and "jit" in row:
             line += f"{row['jit'] / min(rivals):>11.3f}"
             line += f"{row.get('jit error', 0):>10.1e}{row.get('jit ulps', 0):>7.1f}"
@@ -332,6 +338,18 @@ def table(rows: Sequence[dict[str, Any]], competitors: Sequence[str]) -> str:
         listed = ", ".join(f"{w} {s:.2f}" for w, s in firsts.items() if s is not None)
         lines.append(f"first call of {c} (s): {listed}")
     return "\n".join(lines)
+
+
+def write_json(file: str, ceilings: Ceilings, rows: Sequence[dict[str, Any]]) -> None:
+    """Writes what was measured, and on what."""
+    about = {
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "copy TB/s": ceilings.bandwidth / 1e9,
+        "product TFLOP/s": ceilings.rate / 1e9,
+    }
+    with open(file, "w") as out:
+        json.dump({**about, "rows": list(rows)}, out, indent=1)
 
 
 # --- variants -------------------------------------------------------------------------------
@@ -403,6 +421,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(WORKLOADS))
     parser.add_argument("--without", default="")
     parser.add_argument("--autotune", action="store_true")
+    parser.add_argument("--first", action="store_true")
+    parser.add_argument("--first-of", help=argparse.SUPPRESS)
     parser.add_argument("--variants", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", default="")
@@ -414,8 +434,16 @@ def main() -> None:
         return
     without = options.without.split(",")
     if not options.autotune:
-        without.append("autotune")
+        without += AUTOTUNED
     competitors = [c for c in COMPETITORS if c not in without]
+    if options.first_of or options.first:
+        from bench.gpu_first import FIRST, first_calls, first_table
+    if options.first_of:
+        print(json.dumps(first_calls(options.first_of, names)))
+        return
+    if options.first:
+        print(first_table([c for c in competitors if c in FIRST], options.only))
+        return
     clock = Clock()
     ceilings = Ceilings.measure(clock)
     print(
@@ -427,11 +455,13 @@ def main() -> None:
         run_variants(clock, ceilings, names)
         return
     rows = [run_overhead(competitors)]
-    rows += [run_workload(n, competitors, clock, ceilings) for n in names]
+    for name in names:
+        start = time.perf_counter()
+        rows.append(run_workload(name, competitors, clock, ceilings))
+        print(f"{name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
+        if options.json:  # after each, so that a run that is cut off leaves what it has
+            write_json(options.json, ceilings, rows)
     print(table(rows, competitors))
-    if options.json:
-        with open(options.json, "w") as file:
-            json.dump(rows, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -38,18 +38,22 @@ After:
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .loops import Kernel
 from .print_cpp_body import Body
 from .print_cpp_columns import print_columns
 from .print_cpp_points import print_points
 from .print_cpp_rows import print_rows
-from .print_cpp_schedule import Shape, schedule
+from .print_cpp_schedule import Schedule, Shape, schedule
 
 
-def print_kernel(kernel: Kernel, name: str) -> str:
+def print_kernel(
+    kernel: Kernel, name: str, *, choose: Callable[[Kernel], Schedule] = schedule
+) -> str:
     """Returns the text of `void name(...)`, parameters as `kernel.parameters`."""
     body = Body(kernel, name)
-    plan = schedule(kernel)
+    plan = choose(kernel)
     if plan.shape is Shape.POINTS:
         print_points(body, plan)
     elif plan.shape is Shape.COLUMNS:

@@ -176,15 +176,16 @@ def print_kernel(
     name: str | None = None,
     *,
     choose: Callable[[Kernel], Schedule] = schedule,
+    part_count: int | None = None,
 ) -> TritonText:
     """Prints a kernel under `name` (by default its own).
 
     The parameters of the function are `kernel.parameters` in order, unless the kernel was
     split; `TritonText.launches` says what to pass in any case. `choose` decides how each
-    resulting kernel runs.
+    resulting kernel runs, `part_count` how a reduction is split (`print_triton_split`).
     """
     name = name or kernel.name
-    parts, temporaries = split(merge_axes(kernel))
+    parts, temporaries = split(merge_axes(kernel), part_count)
     texts, launches = [], []
     library: set[str] = set()
     for number, part in enumerate(parts):

@@ -87,9 +87,16 @@ SHORTEST_PART = 4096
 """Elements of a row (256 of a column) below which a part is not worth a program."""
 
 
-def split(kernel: Kernel) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
-    """Returns the kernels that replace `kernel`, and the buffers between them."""
-    parts = _parts(kernel)
+def split(
+    kernel: Kernel, parts: int | None = None
+) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
+    """Returns the kernels that replace `kernel`, and the buffers between them.
+
+    Args:
+        kernel: What to cut.
+        parts: Into how many parts, one of `part_counts`; by default the first of them.
+    """
+    parts = parts or part_counts(kernel)[0]
     if parts < 2:
         return (kernel,), ()
     return _Splitter(kernel, parts).run()
@@ -105,6 +112,17 @@ def _usable_forms(kernel: Kernel) -> dict[str, Form]:
         # A weight that waits for another reduction finds the peak finished.
         if isinstance(form, Centred) or levels[name] == levels[form.peak.name]
     }
+
+
+def part_counts(kernel: Kernel) -> tuple[int, ...]:
+    """Into how many parts the inner axes may be cut: the choice, and what is near it.
+
+    1 leaves the kernel whole.
+    """
+    chosen = _parts(kernel)
+    if chosen == 1:
+        return (1,)
+    return tuple(dict.fromkeys((chosen, chosen // 2, chosen * 2)))
 
 
 def _parts(kernel: Kernel) -> int:

@@ -48,6 +48,7 @@ from .program import Segment, SegmentCode
 from .spelling import needed_imports
 from .targets import choose, print_kernels, why_aten
 from .torch_text import torch_text
+from .tuning import MEASURED_MODES, Tuner, size_hints
 
 log = logging.getLogger("srcjit.segments")
 _said: set[str] = set()
@@ -356,8 +357,14 @@ class _SegmentWriter:
         given: bool,
     ) -> list[str]:
         forced = self.options.target != "auto"
+        measured = self.options.mode in MEASURED_MODES
         printed = print_kernels(
-            schedule.kernels, self.target, name, symbols, forced=forced
+            schedule.kernels,
+            self.target,
+            name,
+            symbols,
+            forced=forced,
+            tuner=Tuner(size_hints(graph)) if measured else None,
         )
         if printed.definitions:
             self.definitions.append(printed.definitions)

@@ -11,6 +11,7 @@ import torch
 from .attention_form import Attention
 from .loops import Buffer, Kernel, ScalarArg
 from .spelling import spell_expr
+from .tuning import Tuner
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ def print_kernels(
     symbols: dict[Any, str],
     *,
     forced: bool = False,
+    tuner: Tuner | None = None,
 ) -> Printed:
-    """Prints kernels in the language of `target`.
+    """Prints kernels in the language of `target`, by a tuner if schedules are measured.
 
     Kernels on CPU tensors in a segment that works on a GPU are printed as C++, unless the
     user asked for the target (`forced`).
@@ -72,11 +74,12 @@ def print_kernels(
     if target == "triton" and not forced:
         on_cpu = [k for k in kernels if k.outputs[0].device.type == "cpu"]
         on_gpu = [k for k in kernels if k not in on_cpu]
-        return _both(_cpp(on_cpu, segment, symbols), _triton(on_gpu, symbols))
+        cpp = _cpp(on_cpu, segment, symbols, tuner)
+        return _both(cpp, _triton(on_gpu, symbols, tuner))
     return (
-        _triton(kernels, symbols)
+        _triton(kernels, symbols, tuner)
         if target == "triton"
-        else _cpp(kernels, segment, symbols)
+        else _cpp(kernels, segment, symbols, tuner)
     )
 
 
@@ -101,7 +104,10 @@ def arguments(kernel: Kernel, symbols: dict[Any, str]) -> str:
 
 
 def _cpp(
-    found: Sequence[Kernel | Attention], segment: str, symbols: dict[Any, str]
+    found: Sequence[Kernel | Attention],
+    segment: str,
+    symbols: dict[Any, str],
+    tuner: Tuner | None,
 ) -> Printed:
     from .print_cpp import print_kernel
 
@@ -110,25 +116,37 @@ def _cpp(
     if not kernels:
         return Printed("", {}, ())
     holder = f"{segment}_kernels"
-    body = "\n\n".join(print_kernel(k, k.name).strip("\n") for k in kernels)
-    text = f'{holder} = cpp_kernels(r"""\n{body}\n""")'
-    calls = {
-        k.name: (f"{holder}.{k.name}({arguments(k, symbols)})  # {k.comment}",)
+    printed = {
+        k.name: tuner.cpp(k, k.name) if tuner else (print_kernel(k, k.name), 1)
         for k in kernels
     }
+    body = "\n\n".join(text.strip("\n") for text, _ in printed.values())
+    text = f'{holder} = cpp_kernels(r"""\n{body}\n""")'
+    calls = {}
+    for k in kernels:
+        count = printed[k.name][1]
+        said = f"{k.comment}, fastest of {count}" if count > 1 else k.comment
+        call = f"{holder}.{k.name}({arguments(k, symbols)})  # {said}"
+        calls[k.name] = (call,)
     return Printed(text, calls, ("from srcjit.runtime import cpp_kernels",))
 
 
-def _triton(kernels: Sequence[Kernel | Attention], symbols: dict[Any, str]) -> Printed:
+def _triton(
+    kernels: Sequence[Kernel | Attention],
+    symbols: dict[Any, str],
+    tuner: Tuner | None,
+) -> Printed:
     from .print_triton import print_kernel
     from .print_triton_attention import print_attention
 
     if not kernels:
         return Printed("", {}, ())
+    print_rows = tuner.triton if tuner else print_kernel
+    print_scores = tuner.attention if tuner else print_attention
     printed = {
-        k.name: print_kernel(k, k.name)
+        k.name: print_rows(k, k.name)
         if isinstance(k, Kernel)
-        else print_attention(k, k.name)
+        else print_scores(k, k.name)
         for k in kernels
     }
     imports: dict[str, None] = {}

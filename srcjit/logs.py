@@ -25,6 +25,7 @@ LOGS: Mapping[str, str] = {
     "recompiles": "why no specialization fitted: the nearest one and its first failed guard",
     "guards": "the guards of each specialization",
     "graphs": "which segments are not recorded under `reduce-overhead`, and why",
+    "autotune": "what `max-autotune` measured: the times of all candidates",
     "code": "the emitted module of each specialization",
 }
 """What `SRCJIT_LOGS` can name."""

@@ -36,11 +36,11 @@ def module_text(printed: TritonText, kernel: Kernel, device: str = "cpu") -> str
 _count = 0
 
 
-def run(kernel: Kernel, arguments: list[Any]) -> str:
+def run(kernel: Kernel, arguments: list[Any], printed: TritonText | None = None) -> str:
     """Runs the printed kernel on `arguments` (in the order of its parameters)."""
     global _count
     _count += 1
-    text = module_text(print_kernel(kernel), kernel)
+    text = module_text(printed or print_kernel(kernel), kernel)
     name = f"<kernel {_count}>"
     module = load_text(text, name)
     module.run(*arguments)

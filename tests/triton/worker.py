@@ -1,5 +1,7 @@
 """Runs cases in Triton's interpreter: `python -m tests.triton.worker` prints a JSON line each.
 
+With `--candidates` it runs each case under every other schedule that `max-autotune` may try.
+
 The interpreter must be chosen before Triton is imported, so this is a process of its own.
 """
 
@@ -10,12 +12,19 @@ import os
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 
 if __name__ == "__main__":
     os.environ["TRITON_INTERPRET"] = "1"
 
 import torch
 
+from srcjit.passes.candidates import triton_schedules
+from srcjit.passes.loops import Kernel
+from srcjit.passes.print_triton import TritonText, print_kernel
+from srcjit.passes.print_triton_axes import merge_axes
+from srcjit.passes.print_triton_schedule import Schedule
+from srcjit.passes.print_triton_split import part_counts, split
 from tests.backend.examples import Case
 from tests.triton.cases import CASES
 from tests.triton.running import difference, run
@@ -31,30 +40,53 @@ def tolerance(case: Case, dtype: torch.dtype) -> float:
     )
 
 
+def candidates(kernel: Kernel) -> Iterator[TritonText]:
+    """A kernel under every schedule but the usual one."""
+    for count in part_counts(merge_axes(kernel)):
+        parts, _ = split(merge_axes(kernel), count)
+        for number in range(max(len(triton_schedules(part)) for part in parts)):
+
+            def choose(part: Kernel, number: int = number) -> Schedule:
+                plans = triton_schedules(part)
+                return plans[min(number, len(plans) - 1)]
+
+            yield print_kernel(kernel, choose=choose, part_count=count)
+
+
+def report(name: str, printed: TritonText | None = None) -> None:
+    """Runs a case and prints what is wrong."""
+    torch.manual_seed(0)
+    start = time.perf_counter()
+    text = ""
+    try:
+        case = CASES[name]()
+        text = run(case.kernel, case.arguments(), printed)
+        problems = [
+            f"{output}: {problem}"
+            for output, expected in case.expected.items()
+            if (
+                problem := difference(
+                    case.outputs[output], expected, tolerance(case, expected.dtype)
+                )
+            )
+        ]
+    except Exception:
+        problems = [traceback.format_exc()]
+    seconds = time.perf_counter() - start
+    made = {"name": name, "problems": problems, "text": text, "seconds": seconds}
+    print(json.dumps(made), flush=True)
+
+
 def main(names: list[str]) -> None:
     """Runs the named cases, or all."""
     torch.set_num_threads(1)
-    for name in names or CASES:
-        torch.manual_seed(0)
-        start = time.perf_counter()
-        text = ""
-        try:
-            case = CASES[name]()
-            text = run(case.kernel, case.arguments())
-            problems = [
-                f"{output}: {problem}"
-                for output, expected in case.expected.items()
-                if (
-                    problem := difference(
-                        case.outputs[output], expected, tolerance(case, expected.dtype)
-                    )
-                )
-            ]
-        except Exception:
-            problems = [traceback.format_exc()]
-        seconds = time.perf_counter() - start
-        report = {"name": name, "problems": problems, "text": text, "seconds": seconds}
-        print(json.dumps(report), flush=True)
+    everything = "--candidates" in names
+    for name in [n for n in names if not n.startswith("--")] or CASES:
+        if not everything:
+            report(name)
+            continue
+        for printed in candidates(CASES[name]().kernel):
+            report(name, printed)
 
 
 if __name__ == "__main__":
