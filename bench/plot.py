@@ -25,7 +25,7 @@ BARS = {
 }
 """Competitor -> its name and colour, in order."""
 
-FURTHEST = 4.0
+FURTHEST = 5.0
 """Times the floor at which bars are cut off."""
 
 
@@ -62,11 +62,11 @@ def draw(measured: dict[str, Any], names: Sequence[str], file: Path) -> None:
                     f"{ratio:.1f}",
                     ha="right",
                     va="center",
-                    fontsize=5,
+                    fontsize=6,
                 )
     axes.axvline(1.0, color="black", linewidth=0.8)
     axes.set_xlim(0, FURTHEST)
-    axes.set_ylim(len(found) - 0.5, -0.5)
+    axes.set_ylim(len(found) - 0.5, -1.1)
     axes.set_yticks(range(len(found)), [n.replace("_", " ") for n in found], fontsize=8)
     axes.tick_params(axis="x", labelsize=8)
     axes.set_xlabel(
@@ -78,7 +78,9 @@ def draw(measured: dict[str, Any], names: Sequence[str], file: Path) -> None:
     axes.set_title(
         f"{measured['device']}, torch {version}: shorter is better", fontsize=9
     )
-    axes.legend(fontsize=7, loc="lower right", framealpha=1.0)
+    axes.legend(
+        fontsize=7, loc="upper center", bbox_to_anchor=(0.5, 1.0), ncol=5, frameon=False
+    )
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.tight_layout()

@@ -284,6 +284,8 @@ def _steps(kernel: Kernel, length: int) -> tuple[int, int] | None:
         whole = power_of_two(length)
         block = min(whole // 2, whole // 4, key=lambda b: (-(-length // b) * b, -b))
         return block, 16 if whole >= 8192 else 8
+    if sweeps == 2 and narrow <= 2 and 4096 < length < 16384:
+        return power_of_two(length) // 2, 8
     if sweeps == 2 and narrow <= 2 and length >= 16384:
         return 4096, 16 if length <= 16384 else 32
     return None

@@ -110,6 +110,7 @@ if triton.knobs.runtime.interpret:
             return TensorHandle(bits.to(torch.float32).numpy(), target.scalar)
         return _interpreter_cast(self, source, target)
 
+    from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpreterBuilder
 
     _interpreter_cast = InterpreterBuilder.cast_impl
@@ -129,6 +130,17 @@ if triton.knobs.runtime.interpret:
 
     _interpreter_dot = InterpreterBuilder.create_dot
     InterpreterBuilder.create_dot = _dot_as_hardware
+
+    def _patch_tensor(tensor: Any, *scope: Any) -> None:
+        """The interpreter's methods of tensors, with an int for a loop's bounds.
+
+        Triton 3.6 asks NumPy to make one of an array that has a dimension, which it refuses.
+        """
+        _interpreter_patch(tensor, *scope)
+        tensor.__index__ = lambda self: int(self.handle.data.item())
+
+    _interpreter_patch = interpreter._patch_lang_tensor
+    interpreter._patch_lang_tensor = _patch_tensor
 
     def _number(x: Any) -> Any:
         return x.value if isinstance(x, tl.constexpr) else x
