@@ -174,7 +174,8 @@ class Tuner:
         return Memory(size, stride, parameter.dtype)
 
     def _numbers(self, exprs: Iterable[Any]) -> tuple[int, ...] | None:
-        found = [sympy.sympify(e).xreplace(dict(self.sizes)) for e in exprs]
+        known = {s: sympy.Integer(n) for s, n in self.sizes.items()}
+        found = [sympy.sympify(e).xreplace(known) for e in exprs]
         return tuple(map(int, found)) if all(e.is_Integer for e in found) else None
 
 

@@ -82,8 +82,8 @@ def jit(
             `(gm, example_inputs) -> callable`.
         mode: None, `"default"`, `"reduce-overhead"` (segments on a GPU are recorded as CUDA
             graphs where that is sound and faster; no effect on the CPU) or
-            `"max-autotune"`, which is accepted for `torch.compile`'s sake and has no effect
-            yet.
+            `"max-autotune"` (schedules of kernels are chosen by timing them on memory of
+            their own, and kept in the cache).
         options: More options by name; see `srcjit.options.Options`.
         disable: Return `fn` as it is. So does the environment variable SRCJIT_DISABLE=1.
 
