@@ -23,8 +23,11 @@ import ast
 import builtins
 import functools
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from keyword import kwlist
+
+from srcjit.passes.program import Guard
 
 _IMPORTED = {
     "disjoint": "srcjit.facts",
@@ -140,6 +143,44 @@ class GuardWriter:
             test = f"({test.replace(' or ', f'{chr(10)}            or ')})"
         comment = f"  # {reason}" if reason else ""
         self.lines += [f"        if {test}:{comment}", "            return False"]
+
+    def unless_unchanged(
+        self,
+        unchanged: str,
+        roots: Sequence[str],
+        conditions: Sequence[Guard],
+        rest: Sequence[Guard],
+        tensors: Sequence[str],
+    ) -> str:
+        """Asks conditions if something may have changed, and always those of `rest`.
+
+        Returns:
+            The local variable with what the paths `tensors` lead to.
+        """
+        found = self.reserve("found")
+        arguments = ", ".join(roots)
+        lines, shared = self.lines, dict(self.locals)
+        blocks = []
+        for block in (conditions, rest):
+            self.lines, self.locals = [], dict(shared)
+            for guard in block:
+                self.require(self.hoisted(guard.text), reason=guard.reason)
+            if block is conditions:
+                paths = [self.hoisted(text) for text in tensors]
+                rows = "".join(f"            {path},\n" for path in paths)
+                made = f"(\n{rows}        )" if rows else "()"
+                self.lines.append(f"        {found} = {made}")
+                self.lines.append(f"        {unchanged}.learn({arguments})")
+            blocks.append([textwrap.indent(line, "    ") for line in self.lines])
+        self.lines, self.locals = lines, shared
+        self.lines += [
+            f"        {found} = {unchanged}.now({arguments})",
+            f"        if {found} is None:  # not seen before, or something has changed",
+            *blocks[0],
+        ]
+        if blocks[1]:
+            self.lines += ["        else:", *blocks[1]]
+        return found
 
     def function(self, name: str) -> str:
         """Returns the definition."""

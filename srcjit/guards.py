@@ -34,6 +34,7 @@ import torch
 from srcjit.facts import GlobalState, TensorFacts, disjoint
 from srcjit.guard_text import GuardWriter, call_text, parsed
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
+from srcjit.unchanged import LEAST, is_about, is_path, may_be_learned
 
 
 @dataclass(frozen=True)
@@ -97,12 +98,29 @@ def emit_guard(
     writer.require(*[writer.qualified(c, state_name) for c in conditions])
     before, after = _around_tensors(guard_set)
     writer.plan([g.text for g in before] + [g.text for g in far])
-    for guard in before:
-        writer.require(writer.hoisted(guard.text), reason=guard.reason)
+    learned = _learned(before, far, guard_set, parameters)
+    if learned is not None:
+        unchanged = writer.reserve("unchanged")
+        tables.append(learned.definition(unchanged))
+        far = [*learned.tensors, *(g for g in far if g not in learned.tensors)]
+        found = writer.unless_unchanged(
+            unchanged,
+            learned.roots,
+            before,
+            learned.rest(before),
+            [g.text for g in learned.tensors],
+        )
+    else:
+        for guard in before:
+            writer.require(writer.hoisted(guard.text), reason=guard.reason)
     if far:
         far_name = writer.reserve("tensors")
         tables.append(_table(far_name, state_name, far, classes))
-        paths = [writer.hoisted(g.text) for g in far]
+        if learned is not None:
+            others = far[len(learned.tensors) :]
+            paths = [f"*{found}", *(writer.hoisted(g.text) for g in others)]
+        else:
+            paths = [writer.hoisted(g.text) for g in far]
         writer.require(call_text(f"{far_name}.check", paths))
     for guard in after:
         writer.require(writer.hoisted(guard.text), reason=guard.reason)
@@ -113,7 +131,12 @@ def emit_guard(
         definitions="\n".join(tables),
         function=writer.function(name),
         name=name,
-        imports=("import torch", *_facts_import(near + far), *writer.imports()),
+        imports=(
+            "import torch",
+            *_facts_import(near + far),
+            *writer.imports(),
+            *(("from srcjit.unchanged import Unchanged",) if learned else ()),
+        ),
         bindings=dict(guard_set.bindings),
         classes=classes,
     )
@@ -286,6 +309,58 @@ def _around_tensors(guard_set: GuardSet) -> tuple[list[Guard], list[Guard]]:
             )
             (after if looks else before).append(guard)
     return before, after
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """What is not asked again while the objects that it is about have not changed."""
+
+    roots: tuple[str, ...]
+    conditions: tuple[Guard, ...]
+    tensors: tuple[TensorGuard, ...]
+
+    def rest(self, guards: Sequence[Guard]) -> list[Guard]:
+        """The conditions that are asked at each call."""
+        return [guard for guard in guards if guard not in self.conditions]
+
+    def definition(self, name: str) -> str:
+        """The table of it."""
+        parts = [f"    {', '.join(self.roots)!r},\n"]
+        for label, guards in (
+            ("conditions", self.conditions),
+            ("tensors", self.tensors),
+        ):
+            rows = "".join(f"        {guard.text.strip()!r},\n" for guard in guards)
+            parts.append(f"    {label}=(\n{rows}    ),\n")
+        return f"{name} = Unchanged(\n{''.join(parts)})"
+
+
+def _learned(
+    before: Sequence[Guard],
+    far: Sequence[TensorGuard],
+    guard_set: GuardSet,
+    parameters: Sequence[str],
+) -> _Learned | None:
+    """Chooses what is learned from the arguments, if that is worth it."""
+    fixed = set(guard_set.bindings)
+    conditions = [g for g in before if may_be_learned(g.text, parameters, fixed)]
+    tensors = [g for g in far if is_path(parsed(g.text).body, parameters)]
+    texts = [g.text for g in conditions] + [g.text for g in tensors]
+    roots = tuple(p for p in parameters if any(_begins_at(p, text) for text in texts))
+    conditions = [g for g in conditions if is_about(g.text, roots)]
+    if len(conditions) < LEAST or not roots:
+        return None
+    return _Learned(roots, tuple(conditions), tuple(tensors))
+
+
+def _begins_at(parameter: str, text: str) -> bool:
+    """Whether a longer path begins at a parameter."""
+    return any(
+        isinstance(node, (ast.Attribute, ast.Subscript))
+        and isinstance(node.value, ast.Name)
+        and node.value.id == parameter
+        for node in ast.walk(parsed(text))
+    )
 
 
 def _holds(text: str, scope: Mapping[str, Any]) -> bool:

@@ -33,6 +33,7 @@ import torch
 
 from srcjit import cache
 from srcjit.diagnostics import CompilerFault
+from srcjit.logs import root
 
 T = TypeVar("T")
 
@@ -241,6 +242,8 @@ def _gomp() -> tuple[str, ...]:
     return ()
 
 
+log = root.getChild("extensions")
+
 # ── builds ────────────────────────────────────────────────────────────────────────────────
 
 _pool: ThreadPoolExecutor | None = None
@@ -329,6 +332,12 @@ class Build:
                 notes=tuple(log.strip().splitlines()[:_LOG_LINES]),
             )
 
+    def is_done(self) -> bool:
+        """Whether `wait` would not wait for a compiler."""
+        return (
+            self._future is None or self._process != os.getpid() or self._future.done()
+        )
+
     def wait(self) -> Path:
         """Waits until the library is there and whole; returns its path."""
         if self._future is not None and self._process == os.getpid():
@@ -367,9 +376,41 @@ class Build:
 @functools.cache
 def start_launcher() -> Build | None:
     """Starts building the launcher; None where Python's headers are missing."""
+    return start_extension("launcher")
+
+
+@functools.cache
+def start_extension(name: str) -> Build | None:
+    """Starts building the extension `NAME.c`; None where Python's headers are missing."""
     if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
         return None
-    return Build((_HERE / "launcher.c").read_text(), "c")
+    return Build((_HERE / f"{name}.c").read_text(), "c")
+
+
+def extension(name: str) -> ModuleType | None:
+    """Returns the extension if it is built; None if it is not yet, or cannot be."""
+    build = start_extension(name)
+    return _loaded(name) if build is not None and build.is_done() else None
+
+
+@functools.cache
+def _loaded(name: str) -> ModuleType | None:
+    build = start_extension(name)
+    assert build is not None
+    try:
+        return build.load(functools.partial(_module, name))
+    except CppFault as problem:
+        log.warning("the extension `%s` is done without: %s", name, problem)
+        return None
+
+
+def _module(name: str, path: str) -> ModuleType:
+    loader = importlib.machinery.ExtensionFileLoader(f"srcjit_{name}", path)
+    spec = importlib.util.spec_from_loader(f"srcjit_{name}", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
 
 
 @functools.cache
@@ -378,17 +419,8 @@ def launcher() -> ModuleType | None:
     build = start_launcher()
     if build is None:
         return None
-    module = build.load(_extension)
+    module = build.load(functools.partial(_module, "launcher"))
     module.connect(
         torch.Tensor, getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     )
-    return module
-
-
-def _extension(path: str) -> ModuleType:
-    loader = importlib.machinery.ExtensionFileLoader("srcjit_launcher", path)
-    spec = importlib.util.spec_from_loader("srcjit_launcher", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
     return module

@@ -1,0 +1,333 @@
+"""What a guard has found out about the objects below its arguments stays true until they change.
+
+A module with many parts has a guard with many conditions on classes, hooks and attributes. All
+of them only look into dictionaries, and CPython counts the changes of every dictionary:
+
+    unchanged = Unchanged(
+        "self",
+        conditions=("type(self) is Net", "not self.up._forward_hooks"),
+        tensors=("self.up._parameters['weight']",),
+    )
+
+    def guard(self, x):
+        found = unchanged.now(self)
+        if found is None:
+            if type(self) is not Net or self.up._forward_hooks:
+                return False
+            found = (self.up._parameters['weight'],)
+            unchanged.learn(self)
+        return tensors.check(*found)
+
+`Unchanged.now` compares the versions of dictionaries and classes (`runtime/unchanged.c`) and
+returns the tensors that the paths lead to. Where it cannot know (an argument that was not seen
+before, a Python without versions, a list on a path) it returns None, and all is asked again.
+
+NOTE: a condition may be left to it only if nothing but classes of objects, and contents of
+dictionaries, decide it: `may_be_learned`.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import torch
+
+from srcjit.guard_text import parsed
+from srcjit.runtime import cpp_build
+
+_ATOMS = (int, float, complex, bool, str, bytes, type(None))
+"""Classes of objects that never change."""
+
+_TABLES = (dict, OrderedDict)
+"""Dictionaries whose length and items are what `dict` says they are."""
+
+KEPT = 4
+"""Snapshots of one guard, for different arguments."""
+
+LONGEST_WAIT = 64
+"""Guards that ask everything before something is learned again."""
+
+LEAST = 8
+"""Conditions that must be saved for a snapshot to be worth its text."""
+
+Snapshot = Callable[..., tuple[Any, ...] | None]
+
+
+class Unchanged:
+    """Snapshots of what one guard looks at.
+
+    Args:
+        roots: The arguments that all paths begin at, separated by commas.
+        conditions: What holds whenever `learn` is called; see `may_be_learned`.
+        tensors: Paths of the objects that a snapshot returns.
+
+    Attributes:
+        now: From the roots to what `tensors` lead to, or None if something may have changed.
+    """
+
+    def __init__(
+        self, roots: str, conditions: tuple[str, ...], tensors: tuple[str, ...] = ()
+    ) -> None:
+        self.roots = tuple(name.strip() for name in roots.split(","))
+        self.conditions, self.tensors = conditions, tensors
+        self.snapshots: tuple[Snapshot, ...] = ()
+        self.now: Snapshot = _nothing
+        self._walk: Callable[..., tuple[Any, ...]] | None = None
+        self._steps: dict[str, _Step] = {}
+        # What changes at every call is learned more and more rarely.
+        self._wait = self._patience = 1
+        self._may_learn = sys.version_info < (3, 13) and cpp_build.compiler_available()
+        if self._may_learn:
+            cpp_build.start_extension(_SOURCE)
+
+    def learn(self, *roots: Any) -> None:
+        """Takes a snapshot; all conditions hold now."""
+        self._wait -= 1
+        if self._wait > 0:
+            return
+        extension = cpp_build.extension(_SOURCE) if self._may_learn else None
+        if extension is None:
+            return
+        self._patience = self._wait = min(2 * self._patience, LONGEST_WAIT)
+        found = self._objects(roots)
+        made = None if found is None else extension.snapshot(len(roots), *found)
+        if made is not None:
+            self.snapshots = (made, *self.snapshots)[:KEPT]
+            self.now = made if len(self.snapshots) == 1 else self._any
+
+    def _any(self, *roots: Any) -> tuple[Any, ...] | None:
+        for snapshot in self.snapshots:
+            found = snapshot(*roots)
+            if found is not None:
+                return found
+        return None
+
+    def _objects(
+        self, roots: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], tuple[Any, ...]] | None:
+        """The objects of a snapshot, each behind those that lead to it, and its leaves."""
+        if self._walk is None:
+            self._steps = self._planned()
+            self._walk = _walk(self.roots, list(self._steps))
+        values = dict(zip(self._steps, self._walk(*roots), strict=True))
+        rows: dict[int, Any] = {}
+        for path, (parent, name, kinds) in self._steps.items():
+            value = values[path]
+            if parent is not None and not _is_plain_step(values[parent], name, value):
+                return None
+            if not all(_FITS[kind](value) for kind in kinds):
+                return None
+            if _has_version(value):
+                rows.setdefault(id(value), value)
+        return tuple(rows.values()), tuple(values[path] for path in self.tensors)
+
+    def _planned(self) -> dict[str, _Step]:
+        """All places on the paths, each behind its parent."""
+        steps: dict[str, _Step] = {root: (None, "", {"parent"}) for root in self.roots}
+        for text in self.conditions:
+            for path, kind in _places(parsed(text).body):
+                _add(steps, path, kind)
+        for text in self.tensors:
+            _add(steps, parsed(text).body, "any")
+        return steps
+
+
+_Step = tuple[str | None, str, set[str]]
+"""The place that leads to this one, by which name, and what has to be true of what is there.
+
+A name begins with `.` if it is an attribute, with `[` if it is a key and with `=` if it is
+a key of `__dict__`.
+"""
+
+_FITS: dict[str, Callable[[Any], bool]] = {
+    "any": lambda value: True,
+    "parent": lambda value: _has_version(value),
+    "typed": lambda value: _has_version(value) or _is_constant(value),
+    "constant": lambda value: _is_constant(value),
+    "truth": lambda value: type(value) in _TABLES or _is_constant(value),
+    "table": lambda value: type(value) in _TABLES,
+    "ordered": lambda value: type(value) is dict,
+}
+"""What a place must be so that versions decide about it, for what is asked of it."""
+
+
+def _add(steps: dict[str, _Step], path: ast.expr, kind: str) -> None:
+    """Notes a place behind all that lead to it."""
+    if isinstance(path, ast.Attribute) and path.attr == "__dict__":
+        # What is read from the dictionary of an instance is an attribute without a class.
+        path, kind = path.value, "parent"
+    text = ast.unparse(path)
+    if text not in steps:
+        assert isinstance(path, (ast.Attribute, ast.Subscript))
+        parent, step = path.value, "."
+        if isinstance(path, ast.Attribute):
+            name = path.attr
+        else:
+            assert isinstance(path.slice, ast.Constant)
+            name, step = str(path.slice.value), "["
+            if isinstance(parent, ast.Attribute) and parent.attr == "__dict__":
+                parent, step = parent.value, "="
+        _add(steps, parent, "parent")
+        steps[text] = ast.unparse(parent), step + name, set()
+    steps[text][2].add(kind)
+
+
+def _walk(roots: tuple[str, ...], paths: list[str]) -> Callable[..., tuple[Any, ...]]:
+    """Writes what reads all places."""
+    scope: dict[str, Any] = {}
+    exec(f"def walk({', '.join(roots)}):\n    return ({', '.join(paths)},)", scope)
+    walk: Callable[..., tuple[Any, ...]] = scope["walk"]
+    return walk
+
+
+def _is_plain_step(parent: Any, name: str, value: Any) -> bool:
+    """Whether versions of the parent decide what is found below it."""
+    step, name = name[0], name[1:]
+    if (type(parent) in _TABLES) != (step == "["):
+        return False
+    if step != ".":
+        return True
+    cls = type(parent)
+    plain: Any = object.__getattribute__
+    if cls.__getattribute__ is not plain:
+        return False
+    of_class = inspect.getattr_static(cls, name, None)
+    if name in parent.__dict__:
+        return not hasattr(type(of_class), "__set__")
+    return of_class is value and _is_constant(value)
+
+
+_SOURCE = "unchanged"
+"""The extension's file."""
+
+
+def _nothing(*roots: Any) -> None:
+    return None
+
+
+def _has_version(value: Any) -> bool:
+    if type(value) in _TABLES:
+        return True
+    if isinstance(value, (dict, type, torch.Tensor)):
+        return False  # what these hold, others decide, too
+    return type(getattr(value, "__dict__", None)) is dict
+
+
+def _is_constant(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_constant, value))
+    return type(value) in _ATOMS
+
+
+# ── Which conditions ────────────────────────────────────────────────────────────────
+
+
+def may_be_learned(text: str, roots: Collection[str], names: Collection[str]) -> bool:
+    """Whether classes of objects and contents of dictionaries alone decide a condition.
+
+    Args:
+        text: The condition.
+        roots: Parameters that paths may begin at.
+        names: Names of objects that are always the same.
+
+    >>> [
+    ...     may_be_learned(t, ["self"], ["Net"])
+    ...     for t in (
+    ...         "type(self) is Net",
+    ...         "self.parts[0].on",
+    ...         "tuple(self._modules) == ('up',)",
+    ...     )
+    ... ]
+    [True, False, True]
+    """
+    fixed = {*names, *dir(builtins)} - {*roots}
+    found = list(_places(parsed(text).body, fixed))
+    return bool(found) and all(is_path(path, roots) for path, _ in found)
+
+
+def is_about(text: str, roots: Collection[str]) -> bool:
+    """Whether all places that a condition asks begin at one of the roots."""
+    return all(is_path(path, roots) for path, _ in _places(parsed(text).body))
+
+
+def is_path(path: ast.expr, roots: Collection[str]) -> bool:
+    """Whether a path goes over attributes and string keys from one of the roots."""
+    while not isinstance(path, ast.Name):
+        if isinstance(path, ast.Subscript):
+            key = path.slice
+            if not (isinstance(key, ast.Constant) and type(key.value) is str):
+                return False
+        elif not isinstance(path, ast.Attribute):
+            return False
+        path = path.value
+    return path.id in roots
+
+
+_UNREADABLE = ast.Constant(None)
+"""A place that is no path, for what cannot be learned."""
+
+
+def _places(
+    tree: ast.expr, fixed: Collection[str] | None = None
+) -> Iterator[tuple[ast.expr, str]]:
+    """Yields what a condition asks, and of which kind it must be for that to be enough."""
+    match tree:
+        case ast.BoolOp(values=values):
+            for value in values:
+                yield from _places(value, fixed)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _places(operand, fixed)
+        case ast.Compare(
+            left=ast.Call(func=ast.Name("type"), args=[path], keywords=[]),
+            ops=[ast.Is()],
+            comparators=[ast.Name(name)],
+        ) if fixed is None or name in fixed:
+            yield path, "typed"
+        case ast.Compare(
+            left=ast.Call(
+                func=ast.Name("tuple" | "len" as of), args=[path], keywords=[]
+            ),
+            ops=[ast.Eq()],
+            comparators=[other],
+        ) if _is_literal(other):
+            yield path, "ordered" if of == "tuple" else "table"
+        case ast.Compare(left=path, ops=[ast.Eq()], comparators=[other]) if _is_literal(
+            other
+        ) and isinstance(path, (ast.Attribute, ast.Subscript)):
+            yield path, "constant"
+        case ast.Compare(
+            left=path, ops=[ast.Is() | ast.IsNot()], comparators=[other]
+        ) if isinstance(path, (ast.Attribute, ast.Subscript)) and (
+            isinstance(other, ast.Constant)
+            or (isinstance(other, ast.Name) and (fixed is None or other.id in fixed))
+        ):
+            yield path, "any"
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.Call(
+                    func=ast.Attribute(value=path, attr="keys"), args=[], keywords=[]
+                ),
+                attr="isdisjoint",
+            ),
+            args=[other],
+            keywords=[],
+        ) if _is_literal(other) and (
+            isinstance(path, ast.Attribute) and path.attr == "__dict__"
+        ):
+            yield path, "parent"
+        case ast.Attribute() | ast.Subscript():
+            yield tree, "truth"
+        case _:
+            yield _UNREADABLE, "any"
+
+
+def _is_literal(tree: ast.expr) -> bool:
+    if isinstance(tree, ast.Tuple):
+        return all(map(_is_literal, tree.elts))
+    return isinstance(tree, ast.Constant)

@@ -1,0 +1,256 @@
+"""What a guard has learned about its arguments holds exactly until they change."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import srcjit
+from srcjit.runtime import cpp_build
+from srcjit.unchanged import KEPT, Unchanged, may_be_learned
+
+needs_versions = pytest.mark.skipif(
+    sys.version_info >= (3, 13) or not cpp_build.compiler_available(),
+    reason="dictionaries have no versions here",
+)
+
+
+class Part(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+        self.weight = nn.Parameter(torch.ones(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.weight * self.scale
+
+
+class Whole(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(Part(n + 1.0) for n in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x)
+        return x
+
+
+def ready() -> None:
+    build = cpp_build.start_extension("unchanged")
+    assert build is not None
+    build.wait()
+
+
+def hook(module: nn.Module, args: Any, output: Any) -> Tensor:
+    return torch.as_tensor(output) + 100
+
+
+class Louder(Part):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + 7
+
+
+def louder(whole: Whole) -> None:
+    whole.parts[1].__class__ = Louder
+
+
+def hidden(whole: Whole) -> None:
+    whole.parts[0].forward = lambda x: x - 5
+
+
+def in_dictionary(whole: Whole) -> None:
+    vars(whole.parts[2])["scale"] = 9.0
+
+
+def new_dictionary(whole: Whole) -> None:
+    part = whole.parts[2]
+    part.__dict__ = {**part.__dict__, "scale": 8.0}
+
+
+def other_data(whole: Whole) -> None:
+    whole.parts[0].weight.data = torch.full((4,), 3.0, dtype=torch.float64)
+
+
+CHANGES: dict[str, Callable[[Whole], Any]] = {
+    "attribute": lambda w: setattr(w.parts[1], "scale", 5.0),
+    "in dictionary": in_dictionary,
+    "new dictionary": new_dictionary,
+    "hook": lambda w: w.parts[2].register_forward_hook(hook),
+    "class": louder,
+    "hidden method": hidden,
+    "parameter": lambda w: setattr(w.parts[0], "weight", nn.Parameter(torch.zeros(4))),
+    "data of another dtype": other_data,
+    "fewer parts": lambda w: w.parts.__delitem__(0),
+    "more parts": lambda w: w.parts.append(Part(4.0)),
+    "order of parts": lambda w: w.parts._modules.update(
+        {"0": w.parts[1], "1": w.parts[0]}
+    ),
+    "no parts": lambda w: setattr(w, "parts", nn.ModuleList()),
+}
+
+
+@needs_versions
+@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize("grad", [False, True])
+def test_each_change_is_seen(name: str, grad: bool) -> None:
+    ready()
+    whole = Whole()
+    compiled = srcjit.jit(whole)
+    x = torch.arange(4.0)
+    with torch.set_grad_enabled(grad):
+        for _ in range(4):
+            assert compiled(x).equal(whole(x))
+        CHANGES[name](whole)
+        for _ in range(4):
+            assert compiled(x).equal(whole(x))
+
+
+@needs_versions
+def test_a_method_of_a_class_that_is_replaced_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ready()
+    whole = Whole()
+    compiled = srcjit.jit(whole)
+    x = torch.arange(4.0)
+    with torch.no_grad():
+        for _ in range(4):
+            compiled(x)
+        monkeypatch.setattr(Part, "forward", lambda self, x: x + 1)
+        assert compiled(x).equal(x + 3)
+
+
+class Node:
+    def __init__(self, **attributes: Any) -> None:
+        self.__dict__.update(attributes)
+
+
+@needs_versions
+def test_hits_until_something_changes() -> None:
+    ready()
+    root = Node(table={"w": torch.ones(1)}, n=3)
+    unchanged = Unchanged("root", ("root.n == 3",), ("root.table['w']",))
+    assert unchanged.now(root) is None
+    unchanged.learn(root)
+    found = unchanged.now(root)
+    assert found is not None and found[0] is root.table["w"]
+    assert unchanged.now(Node(table=root.table, n=3)) is None
+    root.table["other"] = 1
+    assert unchanged.now(root) is None
+    with pytest.raises(TypeError):
+        unchanged.now(root, root)
+
+
+@needs_versions
+def test_nothing_is_kept_alive() -> None:
+    ready()
+    root = Node(child=Node(n=3))
+    unchanged = Unchanged("root", ("root.child.n == 3",))
+    unchanged.learn(root)
+    assert unchanged.now(root) == ()
+    gone = weakref.ref(root), weakref.ref(root.child)
+    del root
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+    others = [Node(child=Node(n=4)) for _ in range(100)]  # may lie where those lay
+    assert all(unchanged.now(other) is None for other in others)
+
+
+class Computed:
+    @property
+    def n(self) -> int:
+        return 3
+
+
+class Asked:
+    def __getattr__(self, name: str) -> int:
+        return 3
+
+
+class OfClass:
+    n: Any = 3
+
+
+class Overridden(Node):
+    def __getattribute__(self, name: str) -> Any:
+        return object.__getattribute__(self, name)
+
+
+class Table(dict[str, int]):
+    pass
+
+
+@needs_versions
+@pytest.mark.parametrize(
+    ("value", "condition"),
+    [
+        (Computed(), "root.n == 3"),
+        (Asked(), "root.n == 3"),
+        (Overridden(n=3), "root.n == 3"),
+        (Node(n=[3]), "len(root.n) == 1"),
+        (Node(n=Node()), "root.n"),
+        (Node(n=Table(a=1)), "root.n['a'] == 1"),
+        (Node(n=(3, [])), "root.n == (3, 4)"),
+        (Node(n=int), "root.n.real"),
+    ],
+    ids=str,
+)
+def test_what_versions_do_not_decide_is_not_learned(value: Any, condition: str) -> None:
+    ready()
+    unchanged = Unchanged("root", (condition,))
+    try:
+        unchanged.learn(value)
+    except AttributeError:
+        pytest.fail("every path exists")
+    assert unchanged.now(value) is None
+
+
+@needs_versions
+def test_an_attribute_of_the_class_is_learned_with_its_version() -> None:
+    ready()
+    root = OfClass()
+    root.__dict__["other"] = 1
+    unchanged = Unchanged("root", ("root.n == 3",))
+    unchanged.learn(root)
+    assert unchanged.now(root) == ()
+    OfClass.n = 4
+    assert unchanged.now(root) is None
+
+
+@needs_versions
+def test_a_few_arguments_are_remembered() -> None:
+    ready()
+    roots = [Node(n=3) for _ in range(KEPT)]
+    unchanged = Unchanged("root", ("root.n == 3",))
+    for root in roots:
+        unchanged._wait = 1
+        unchanged.learn(root)
+    assert all(unchanged.now(root) == () for root in roots)
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("type(self.a) is Net", True),
+        ("type(self.a) is Other", False),
+        ("not (self._forward_hooks or self._forward_pre_hooks)", True),
+        ("self.__dict__.keys().isdisjoint(('forward',))", True),
+        ("self.a['b'].c == 1e-05", True),
+        ("self.a is None", True),
+        ("self.a[0] == 1", False),
+        ("self.a() == 1", False),
+        ("self.a == self.b", False),
+        ("user_globals['a'] == 1", False),
+        ("n == 3", False),
+    ],
+)
+def test_which_conditions(text: str, may: bool) -> None:
+    assert may_be_learned(text, ["self", "n"], ["Net"]) is may
