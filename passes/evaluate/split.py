@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from srcjit.diagnostics import GraphBreakError
+from srcjit.nodes import subtree
 from srcjit.origin import Origin
 
 from ..comprehension_loops import as_loop
@@ -257,6 +258,7 @@ def native(
         return
     harmless = (
         stop.harmless
+        and not _writes_to_objects(small)
         and not outlining.used_globals(frame, [statement])
         and outlining.keeps_state(ev, frame, statement)
     )
@@ -270,6 +272,22 @@ def native(
         ev.journal.set_item(frame.env, name, value)
     if not harmless:
         resuming.resume_here(ev)
+
+
+def _writes_to_objects(small: Any) -> bool:
+    """Whether a statement binds, changes or deletes an item or an attribute."""
+    match small:
+        case cst.Assign():
+            targets: list[cst.CSTNode] = [t.target for t in small.targets]
+        case cst.AugAssign() | cst.AnnAssign() | cst.Del():
+            targets = [small.target]
+        case _:
+            return False
+    return any(
+        isinstance(part, (cst.Subscript, cst.Attribute))
+        for target in targets
+        for part in subtree(target)
+    )
 
 
 # ── compound statements ─────────────────────────────────────────────────────────────

@@ -254,6 +254,19 @@ FOUND = {
         return list(v1[0][1]), [f(2) for f in v1[1][3:]], v1[1][0]()
         """,
     ),
+    "what Python writes into an item is read from there": (
+        "plain unknown",
+        """
+        v1 = [m, 2]
+        v2 = [n]
+        v1[0] //= 2
+        v2[0] -= v1[0] % 2
+        st.count = m
+        st.count //= 2
+        v3 = Point(v1[0], v2[0]), st.count
+        return v1, v2, v3
+        """,
+    ),
     "an item that is not known may be equal to any": (
         "plain symbolic",
         """
