@@ -17,6 +17,7 @@ only by `break`. An exception may leave a `try` or `with` body at any point.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -41,7 +42,6 @@ class Walk(Names):
     def __init__(self, before: Iterable[str] = ()) -> None:
         super().__init__(before)
         self._jumps = Jumps()
-        self._deleted: dict[cst.CSTNode, set[str]] = {}
 
     @property
     def bound_at_jumps(self) -> list[set[str]]:
@@ -85,7 +85,7 @@ class Walk(Names):
 
     def _for(self, node: cst.For) -> None:
         self.visit(node.iter)
-        self._state.bound -= deleted(node, self._deleted)
+        self._state.bound -= deleted(node)
         exhausted = self._state.copy()
         outer = self._loop_jumps()
         self.target(node.target)
@@ -96,7 +96,7 @@ class Walk(Names):
         self._state = join([self._state, *inner.to_break])
 
     def _while(self, node: cst.While) -> None:
-        self._state.bound -= deleted(node, self._deleted)
+        self._state.bound -= deleted(node)
         self.visit(node.test)
         ended = self._state.copy()
         if always_true(node.test):
@@ -115,20 +115,20 @@ class Walk(Names):
                 suppressed = self._after_exception(node)
                 # What the first item's expression wrote is certain.
                 suppressed.written |= self._state.written
-                suppressed.bound |= self._state.bound - deleted(node, self._deleted)
+                suppressed.bound |= self._state.bound - deleted(node)
             if item.asname is not None:
                 self.target(item.asname.name)
                 if number == 0 and isinstance(item.asname.name, cst.Name):
                     name = {item.asname.name.value}
                     suppressed.written |= name
-                    suppressed.bound |= name - deleted(node, self._deleted)
+                    suppressed.bound |= name - deleted(node)
         self.visit(node.body)
         self._state = join([self._state, suppressed])
 
     def _after_exception(self, node: cst.CSTNode) -> State:
         """The state after an exception anywhere in `node`, which starts here."""
         state = self._state.copy()
-        state.bound -= deleted(node, self._deleted)
+        state.bound -= deleted(node)
         return state
 
     def _try(self, node: cst.Try | cst.TryStar) -> None:
@@ -203,29 +203,36 @@ def irrefutable(pattern: cst.MatchPattern) -> bool:
     )
 
 
-def deleted(
-    node: cst.CSTNode, known: dict[cst.CSTNode, set[str]] | None = None
-) -> set[str]:
+def deleted(node: cst.CSTNode) -> frozenset[str]:
     """Returns the names that `node` may unbind: by `del`, and at the end of `except … as`.
 
     Args:
         node: A statement, or what holds statements.
-        known: What is known of nodes, and takes what is found out: who asks for each of
-            many nested statements does not want the inner ones to be gone over again.
     """
-    known = {} if known is None else known
-    found = known.get(node)
-    if found is not None:
-        return found
-    found = set()
+    return _deleted(node) if _may_delete[type(node)] else frozenset()
+
+
+class _MayDelete(dict[type, bool]):
+    """Whether nodes of a class may unbind names, or hold those that may."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, (cst.Del, *_WITH_STATEMENTS))
+        return self[kind]
+
+
+_may_delete = _MayDelete()
+
+
+@functools.lru_cache(maxsize=4096)
+def _deleted(node: cst.CSTNode) -> frozenset[str]:
+    # NOTE: who asks for each of many nested statements does not want the inner ones to be
+    # gone over again; nodes are never changed.
     if isinstance(node, cst.Del):
-        found |= Walk.over(node).written
-    elif isinstance(node, cst.ExceptHandler | cst.ExceptStarHandler) and node.name:
+        return frozenset(Walk.over(node).written)
+    found: set[str] = set()
+    if isinstance(node, cst.ExceptHandler | cst.ExceptStarHandler) and node.name:
         found |= Walk.over(node.name.name).read
-    if isinstance(node, _WITH_STATEMENTS):
-        found.update(*(deleted(part, known) for part in parts(node)))
-    known[node] = found
-    return found
+    return frozenset(found.union(*map(deleted, parts(node))))
 
 
 _WITH_STATEMENTS = (

@@ -23,6 +23,7 @@ Y = [x * K for x in xs]
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -37,41 +38,84 @@ Piece = cst.CSTNode | Sequence[cst.CSTNode]
 """One node or a list of statements."""
 
 
+@dataclass(frozen=True)
+class Uses:
+    """What one statement, or other piece of text, does with names.
+
+    Attributes:
+        read: Names that it may read.
+        written: Names that it may bind or delete.
+        exposed: Names that it may read before it has certainly written them.
+        captured: Names that nested functions may read later.
+        certain: Names that are written at its end.
+        ends: Control may reach its end.
+        declared_global: Names in `global` statements.
+        declared_nonlocal: Names in `nonlocal` statements.
+    """
+
+    read: frozenset[str]
+    written: frozenset[str]
+    exposed: frozenset[str]
+    captured: frozenset[str]
+    certain: frozenset[str]
+    ends: bool
+    declared_global: frozenset[str]
+    declared_nonlocal: frozenset[str]
+
+    @classmethod
+    def of(cls, piece: cst.CSTNode) -> Uses:
+        """Looks at one piece of text; `live_before` puts those of several together."""
+        return _uses(piece)
+
+
+@functools.lru_cache(maxsize=4096)
+def _uses(piece: cst.CSTNode) -> Uses:
+    # NOTE: the passes ask for the same statements over and over; nodes are never changed.
+    walk = Walk.over(piece)
+    return Uses(
+        frozenset(walk.read),
+        frozenset(walk.written),
+        frozenset(walk.exposed),
+        frozenset(walk.captured),
+        frozenset(walk.certain),
+        walk.reachable,
+        frozenset(walk.declared_global),
+        frozenset(walk.declared_nonlocal),
+    )
+
+
+def _all_uses(piece: Piece) -> list[Uses]:
+    return [_uses(p) for p in ((piece,) if isinstance(piece, cst.CSTNode) else piece)]
+
+
+def _union(sets: Iterable[frozenset[str]]) -> set[str]:
+    return set().union(*sets)
+
+
 def reads(piece: Piece) -> set[str]:
     """Returns the names that `piece` may read (`del x` and `x += 1` read `x`)."""
-    walk = Walk.over(piece)
-    return walk.read - walk.declared_global
+    uses = _all_uses(piece)
+    return _union(u.read for u in uses) - _union(u.declared_global for u in uses)
 
 
 def writes(piece: Piece) -> set[str]:
     """Returns the names that `piece` may bind or unbind, without global and nonlocal ones."""
-    walk = Walk.over(piece)
-    return walk.written - walk.declared_global - walk.declared_nonlocal
+    uses = _all_uses(piece)
+    declared_names = _union(u.declared_global | u.declared_nonlocal for u in uses)
+    return _union(u.written for u in uses) - declared_names
 
 
 def live_in(statements: Piece) -> set[str]:
     """Returns the names that may be read before they are certainly written (or deleted)."""
-    walk = Walk.over(statements)
-    return walk.exposed - walk.declared_global
+    uses = _all_uses(statements)
+    return _live(uses) - _union(u.declared_global for u in uses)
 
 
-@dataclass(frozen=True)
-class Uses:
-    """What one statement does with names, for the liveness of the statements before it."""
-
-    exposed: set[str]
-    captured: set[str]
-    written: set[str]
-    ends: bool
-
-    @classmethod
-    def of(cls, statement: cst.CSTNode) -> Uses:
-        """Looks at one statement; `live_before` puts those of several together."""
-        walk = Walk.over(statement)
-        hidden = walk.declared_global
-        return cls(
-            walk.exposed - hidden, walk.captured - hidden, walk.certain, walk.reachable
-        )
+def _live(uses: Sequence[Uses]) -> set[str]:
+    live: set[str] = set()
+    for use in reversed(uses):
+        live = {*use.exposed, *(live - use.certain if use.ends else ())}
+    return live
 
 
 def live_before(uses: Sequence[Uses]) -> set[str]:
@@ -79,12 +123,8 @@ def live_before(uses: Sequence[Uses]) -> set[str]:
 
     It is `live_in(statements) | captured(statements)` for statements that were looked at once.
     """
-    live: set[str] = set()
-    captured_names: set[str] = set()
-    for use in reversed(uses):
-        live = use.exposed | (live - use.written) if use.ends else set(use.exposed)
-        captured_names |= use.captured
-    return live | captured_names
+    hidden = _union(u.declared_global for u in uses)
+    return (_live(uses) | _union(u.captured for u in uses)) - hidden
 
 
 def definitely_bound(statements: Piece, before: Iterable[str] = ()) -> set[str]:
@@ -105,19 +145,22 @@ def definitely_bound(statements: Piece, before: Iterable[str] = ()) -> set[str]:
 
 def ends(statements: Piece) -> bool:
     """Tells whether control may reach the end of `statements`."""
-    return Walk.over(statements).reachable
+    return all(use.ends for use in _all_uses(statements))
 
 
 def captured(piece: Piece) -> set[str]:
     """Returns the names that nested functions and generator expressions may read later."""
-    walk = Walk.over(piece)
-    return walk.captured - walk.declared_global
+    uses = _all_uses(piece)
+    return _union(u.captured for u in uses) - _union(u.declared_global for u in uses)
 
 
 def declared(piece: Piece) -> tuple[set[str], set[str]]:
     """Returns the names that `piece` declares global, and those it declares nonlocal."""
-    walk = Walk.over(piece)
-    return walk.declared_global, walk.declared_nonlocal
+    uses = _all_uses(piece)
+    return (
+        _union(u.declared_global for u in uses),
+        _union(u.declared_nonlocal for u in uses),
+    )
 
 
 def parameter_names(parameters: cst.Parameters) -> list[str]:
