@@ -267,7 +267,7 @@ def used_globals(frame: Frame, statements: list[Any]) -> set[str]:
 
 def needs_own_globals(ev: Evaluator, frame: Frame) -> bool:
     """Whether native statements of the frame must run with other globals or cells."""
-    root = ev.frames[0].scope
+    root = ev.activations[0].scope
     return frame.scope.globals is not root.globals or (
         frame.scope is not root and bool(frame.scope.cells)
     )

@@ -315,7 +315,7 @@ def user_cells(ev: Evaluator, frame: Frame, statements: Any) -> dict[str, Any]:
     cells = {
         n: cell for n, cell in scope.cells.items() if n not in scope.compiler_names
     }
-    if scope is not ev.frames[0].scope:
+    if scope is not ev.activations[0].scope:
         used = reads(statements) | writes(statements) | captured(statements)
         for name in sorted(used & cells.keys()):
             source = scope.cell_sources.get(name)

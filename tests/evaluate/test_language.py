@@ -11,6 +11,7 @@ import random
 import pytest
 import torch
 
+import srcjit
 from tests.evaluate.support import Program, Programs, X, name_of
 
 program = Programs()
@@ -423,3 +424,19 @@ program(X, whole=False)(Qualified().names)
 @pytest.mark.parametrize("case", program, ids=name_of)
 def test_like_eager(case: Program) -> None:
     case.check()
+
+
+def test_functions_made_by_other_modules_keep_their_globals():
+    from . import elsewhere
+
+    def program(n):
+        made = elsewhere.scaled_by(n)
+        eval("made", {"made": made})
+        return made, made(1), made.__qualname__
+
+    jitted = srcjit.jit(program)
+    for n in (2, 2, 3, 50):
+        function, value, name = jitted(n)
+        assert (value, name) == program(n)[1:]
+        assert function(4) == program(n)[0](4)
+        assert function.__globals__ is elsewhere.__dict__

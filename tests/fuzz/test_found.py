@@ -213,6 +213,20 @@ FOUND = {
         return v4, scores.get(1)
         """,
     ),
+    "a function made in a method sees the variables around its class": (
+        "plain known",
+        """
+        class C1(Point):
+            def area(self, p1):
+                def fn1(p2=p1):
+                    st.count += 1
+                    return p2, nums
+                keep(fn1)
+                return fn1, iter(list(map(fn1, [p1])))
+        v1 = C1(1, 2).area(m)
+        return v1[0](), next(v1[1])
+        """,
+    ),
     "what eager has no kernel for comes after the effects before it": (
         "tensors known",
         """
