@@ -63,8 +63,8 @@ soft_margin_loss soft_margin_loss_backward
 """.split()
 
 ACTIVATION_GRADIENTS = """
-threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward elu_backward
-hardswish_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward mish_backward
+threshold_backward gelu_backward silu_backward tanh_backward elu_backward
+hardswish_backward hardtanh_backward leaky_relu_backward mish_backward
 softplus_backward log_sigmoid_forward log_sigmoid_backward glu glu_backward _prelu_kernel
 _prelu_kernel_backward rrelu_with_noise_backward logit_backward native_dropout_backward
 """.split()

@@ -14,11 +14,13 @@ import torch
 from ..definitions import Definition
 from ..loops import Value, op
 from .builder import Builder, NoLoopForm, known_number, number
-from .pointwise import apply, like
+from .pointwise import apply, each_rounded, like
 
 SQRT1_2 = math.sqrt(0.5)
 SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 TANH_CUBIC = 0.044715
+SIXTH = torch.tensor(1 / 6, dtype=torch.float32).item()
+"""What ATen multiplies doubles by, too."""
 INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
@@ -112,8 +114,12 @@ def silu_backward(b: Builder, grad: Definition, x: Definition) -> Definition:
 
 
 def sigmoid_backward(b: Builder, grad: Definition, y: Definition) -> Definition:
+    """`grad * (1 - y) * y`; the CPU kernel rounds each step of a float16."""
+    cpu_half = b.fake.device.type == "cpu" and b.fake.dtype is torch.float16
+    each = each_rounded(b) if cpu_half else lambda v: v
+
     def form(g: Value, s: Value) -> Value:
-        return op("mul", op("mul", g, op("sub", like(s, 1.0), s)), s)
+        return op("mul", each(op("mul", g, each(op("sub", like(s, 1.0), s)))), s)
 
     return apply(b, form, grad, y)
 
@@ -261,7 +267,7 @@ def hardsigmoid_backward(b: Builder, grad: Definition, x: Definition) -> Definit
         inside = op(
             "bitwise_and", op("gt", v, like(v, -3.0)), op("lt", v, like(v, 3.0))
         )
-        return op("where", inside, _mul(g, 1.0 / 6.0), like(g, 0.0))
+        return op("where", inside, _mul(g, SIXTH), like(g, 0.0))
 
     return apply(b, form, grad, x)
 

@@ -11,7 +11,7 @@ import torch
 from ..definitions import Definition, Read
 from ..indexing import Index, product
 from ..loops import Const, Expr, IndexValue, Value, cast, op
-from .builder import Builder, compute_dtype, known_number
+from .builder import LOW_PRECISION, Builder, NoLoopForm, compute_dtype, known_number
 from .pointwise import like
 from .views import position
 
@@ -85,6 +85,11 @@ def fold(
 def simple(kind: str) -> Callable[..., Definition]:
     """sum and prod over dimensions; integers and bools fold as int64."""
 
+    def rounds_each(b: Builder) -> bool:
+        """Whether eager rounds to the element type after each step."""
+        low = b.fake.dtype in LOW_PRECISION
+        return kind == "prod" and low and b.fake.device.type == "cpu"
+
     def lowering(
         b: Builder,
         x: Definition,
@@ -93,6 +98,8 @@ def simple(kind: str) -> Callable[..., Definition]:
         *,
         dtype: Any = None,
     ) -> Definition:
+        if rounds_each(b):
+            raise NoLoopForm("a product of halves, rounded after each step")
         reduced = folded(x, dim)
         work = compute_dtype(b.fake.dtype)
         return widened(b, fold(b, kind, x, reduced, work, PARTS[kind]), reduced)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy
 import torch
 import triton
 import triton.language as tl
@@ -142,6 +143,20 @@ if triton.knobs.runtime.interpret:
     _interpreter_patch = interpreter._patch_lang_tensor
     interpreter._patch_lang_tensor = _patch_tensor
 
+    def _fma_as_hardware(self: Any, x: Any, y: Any, z: Any) -> Any:
+        """The interpreter's a * b + c, which rounds twice."""
+        factors = [torch.from_numpy(numpy.array(h.data)) for h in (z, x, y)]
+        fused = torch.addcmul(*(f.contiguous() for f in factors))
+        return type(x)(fused.numpy(), z.dtype.scalar)
+
+    InterpreterBuilder.create_fma = _fma_as_hardware
+
+    def _exact_fmod(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        """The C library's fmod; PyTorch's vectorized one is NaN for huge quotients."""
+        with numpy.errstate(all="ignore"):
+            rest = numpy.asarray(numpy.fmod(a.numpy(), b.numpy()))
+        return torch.from_numpy(rest)
+
     def _number(x: Any) -> Any:
         return x.value if isinstance(x, tl.constexpr) else x
 
@@ -172,11 +187,12 @@ if triton.knobs.runtime.interpret:
 
     _SAME = (
         "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
-        "asinh acosh atanh erf erfc erfinv lgamma trunc rsqrt fmod pow atan2 hypot "
+        "asinh acosh atanh erf erfc erfinv lgamma trunc rsqrt pow atan2 hypot "
         "copysign nextafter"
     ).split()
     libdevice = SimpleNamespace(
         **{name: _elementwise(getattr(torch, name)) for name in _SAME},
+        fmod=_elementwise(_exact_fmod),
         rint=_elementwise(torch.round),
     )
     tanh_to_bf16 = libdevice.tanh

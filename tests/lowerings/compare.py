@@ -1,0 +1,199 @@
+"""Compiles calls of the table, many in one segment, and compares them with eager."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from srcjit.options import Options
+from srcjit.passes import lower as lower_pass
+from srcjit.passes import segment as segment_pass
+from srcjit.passes.lowerings import gathers
+from tests.backend.support import load, segment_of
+from tests.lowerings.table import ACCURATE, ROWS, Operands
+
+INTEGER_OF = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@contextmanager
+def recorded() -> Iterator[set[str]]:
+    """The names of lowerings that gave a loop form."""
+    used: set[str] = set()
+
+    def noting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            used.add(name)
+            return made
+
+        return run
+
+    table, checked = lower_pass.TABLE, gathers.CHECKED
+    noted = {name: noting(name, function) for name, function in table.items()}
+    lower_pass.TABLE, gathers.CHECKED = noted, {"cpu", "cuda"}
+    try:
+        yield used
+    finally:
+        lower_pass.TABLE, gathers.CHECKED = table, checked
+
+
+def accepted(names: Iterable[str], operands: Operands) -> list[tuple[str, Any]]:
+    """The calls of these rows that eager does not refuse."""
+    found = []
+    floats = operands.x.is_floating_point()
+    for name in names:
+        if "_norm" in name and not operands.x.numel():
+            continue  # eager leaves the statistics of nothing as they were in memory
+        if "softmax" in name and not floats:
+            continue  # eager takes other dtypes only where there is nothing to compute
+        for number, call in enumerate(ROWS[name]):
+            try:
+                result = call(operands)
+            except (RuntimeError, IndexError, ZeroDivisionError, TypeError, ValueError):
+                continue
+            parts = result if isinstance(result, tuple | list) else (result,)
+            if not any(p.is_complex() for p in parts):
+                found.append((f"{name} {number}", call))
+    return found
+
+
+def parts_of(result: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of one result or of several, copied: a mere view would need no kernel."""
+    parts = result if isinstance(result, tuple | list) else (result,)
+    return tuple(torch.ops.aten.clone(p) for p in parts)
+
+
+def problems(
+    names: Iterable[str],
+    operands: Operands,
+    language: str,
+    used: set[str] | None = None,
+) -> list[str]:
+    """What differs from eager, one line a call; all calls are in one segment."""
+    calls = accepted(names, operands)
+    if not calls:
+        return []
+    counts = [len(parts_of(call(operands))) for _, call in calls]
+
+    def run(x: Any, y: Any, z: Any, flag: Any, places: Any) -> tuple[Any, ...]:
+        given = Operands(x, y, z, flag, places)
+        return tuple(p for _, call in calls for p in parts_of(call(given)))
+
+    segment = segment_of(run, *operands.tensors)
+    functional = segment_pass.functionalize(segment)
+    assert not functional.torch_level, functional.reason
+    code = segment_pass.compile_segment(segment, Options(target=language))
+    got = load(code)(*operands.tensors)
+    found, start = [], 0
+    # Eager has several loops for one operator; which runs depends on the layout.
+    scattered = Operands(*map(one_by_one, operands.tensors))
+    dense = Operands(*(a.contiguous() for a in operands.tensors))
+    for (name, call), count in zip(calls, counts, strict=True):
+        mine = got[start : start + count]
+        start += count
+        others = [parts_of(call(operands))]
+        for given in (scattered, dense):
+            with contextlib.suppress(RuntimeError):
+                others.append(parts_of(call(given)))
+        for place, g in enumerate(mine):
+            if "_reshape_alias" in name:  # it means other elements in another layout
+                del others[1:]
+            problem = difference(name, g, [o[place] for o in others], operands)
+            if problem:
+                found.append(f"{name}: {problem}")
+    return found
+
+
+def one_by_one(a: torch.Tensor) -> torch.Tensor:
+    """The same values so laid out that eager does not vectorize its loop."""
+    if not a.dim() or a.dtype.itemsize == 1:
+        return a
+    wide = torch.stack([a, a], -1)
+    return wide[..., 0]
+
+
+def difference(
+    name: str, got: torch.Tensor, expected: list[torch.Tensor], operands: Operands
+) -> str:
+    """Says how a result differs from all of eager's, or nothing."""
+    first = expected[0]
+    if got.dtype is not first.dtype or got.shape != first.shape:
+        return f"{got.dtype}{tuple(got.shape)}, not {first.dtype}{tuple(first.shape)}"
+    wrong = torch.ones(got.shape, dtype=torch.bool)
+    for e in expected:
+        wrong &= differs(name, got, e)
+    if not wrong.any():
+        return ""
+    at = wrong.nonzero()[0].tolist()
+    where = tuple(at)
+    inputs = ""
+    if operands.x.shape == got.shape:
+        values = [t[where].item() for t in operands.tensors[:3]]
+        inputs = f" of {values}"
+    wants = " or ".join(dict.fromkeys(repr(e[where].item()) for e in expected))
+    return (
+        f"{int(wrong.sum())} elements; {got.dtype} at {where}{inputs}: "
+        f"{got[where].item()!r}, not {wants}"
+    )
+
+
+def ordered(a: torch.Tensor) -> torch.Tensor:
+    """Floats as int64 in the same order, neighbours one apart; both zeros are 0."""
+    bits = a.contiguous().view(INTEGER_OF[a.dtype.itemsize]).to(torch.int64)
+    if a.dtype.itemsize == 1:
+        bits = torch.where(bits >= 128, 128 - bits, bits)
+        return bits
+    low = -(2 ** (8 * a.dtype.itemsize - 1))
+    return torch.where(bits < 0, low - bits, bits)
+
+
+SUMS = "sum mean prod var std softmax norm logsumexp".split()
+
+
+def tolerance(name: str, dtype: torch.dtype) -> tuple[int, float]:
+    """Units in the last place, and an absolute error, that a result may be off."""
+    plain = name.split()[0].removeprefix("aten.").split(".")[0]
+    low = dtype.itemsize <= 2
+    if any(part in plain for part in SUMS):
+        return (2 if low else 64), torch.finfo(dtype).eps * 64
+    if plain in ACCURATE or plain in ("pow", "atan2", "hypot"):
+        return (1 if low else 4), 0.0
+    if plain == "sqrt":  # eager's of integers is off by one unit
+        return 1, 0.0
+    if plain in COMPOSED:
+        return (1 if low else 8), torch.finfo(dtype).eps * (1 if low else 32)
+    return 0, 0.0
+
+
+COMPOSED = (
+    "arange logit gelu gelu_backward silu mish softplus elu celu silu_backward softplus_backward "
+    "elu_backward"
+).split()
+"""Operators made of functions and sums, which lose digits where these cancel."""
+
+
+def differs(name: str, got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Which elements are not eager's."""
+    if not got.dtype.is_floating_point:
+        return got != expected
+    nan = expected.float().isnan() if got.dtype.itemsize == 1 else expected.isnan()
+    other = got.float().isnan() if got.dtype.itemsize == 1 else got.isnan()
+    ulps, absolute = tolerance(name, got.dtype)
+    g, e = ordered(got), ordered(expected)
+    wide = got.double() - expected.double()
+    far = ((g - e).abs() > ulps) & ~(wide.abs() <= absolute)
+    far &= ~((e == 0) & (wide.abs() <= 4 * torch.finfo(got.dtype).tiny) & (ulps > 0))
+    sign = got.float().signbit() != expected.float().signbit()
+    if absolute or ulps or " fm" in f" {name.removeprefix('aten.')}":
+        sign = sign & False
+    if any(part in name for part in ("var_mean", "layer_norm", "group_norm")):
+        # Eager's running mean makes a NaN of an infinity, unless that is the last element.
+        nan = nan & ~got.isinf()
+        far &= ~expected.isnan()
+    return torch.where(nan | other, nan != other, far | sign)

@@ -1,0 +1,84 @@
+"""Every lowering, as C++ and as Triton in its interpreter, against eager PyTorch.
+
+    python -m tests.lowerings cpp       the whole product of dtypes and layouts
+    python -m tests.lowerings triton
+
+The default suite runs every dtype contiguous, and every layout for one dtype or two.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from srcjit.passes.lowerings import TABLE
+from tests.lowerings.run import QUICK, Report, name_of, run
+from tests.lowerings.table import ROWS
+
+ROOT = Path(__file__).parents[2]
+
+BEHIND_A_RULE = frozenset(
+    """
+    aten._log_softmax aten._log_softmax_backward_data
+    aten._native_batch_norm_legit_no_training aten._prelu_kernel aten._reshape_alias
+    aten._softmax aten._softmax_backward_data aten._unsafe_index.Tensor
+    aten._unsafe_view aten.alias aten.chunk aten.contiguous aten.copy aten.detach
+    aten.elu_backward aten.fill aten.frac aten.gelu_backward aten.hardswish_backward
+    aten.hardtanh_backward aten.isfinite aten.leaky_relu_backward aten.lift_fresh
+    aten.lift_fresh_copy aten.linalg_vector_norm aten.masked_fill aten.mean
+    aten.native_group_norm aten.native_layer_norm aten.new_full aten.new_ones
+    aten.new_zeros aten.ones aten.ones_like aten.repeat aten.reshape aten.rsub
+    aten.silu_backward aten.softplus_backward aten.split aten.split_with_sizes
+    aten.square aten.std.correction aten.t aten.tanh_backward
+    aten.threshold_backward aten.tril aten.triu aten.true_divide aten.unbind
+    aten.var.correction aten.view.dtype aten.zeros aten.zeros_like
+    """.split()
+)
+"""Lowerings of operators that a decomposition takes apart before: nothing reaches them."""
+
+
+@pytest.fixture(scope="module")
+def in_cpp() -> dict[str, Report]:
+    """Reports of what was compiled as C++."""
+    return {name_of(*what): run("cpp", *what, sampled=True) for what in QUICK}
+
+
+@pytest.fixture(scope="module")
+def in_triton() -> dict[str, Any]:
+    """What one interpreter process reports."""
+    pytest.importorskip("triton")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "tests.lowerings", "triton", "--quick"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    lines = map(json.loads, done.stdout.splitlines())
+    return {line["name"]: line for line in lines}
+
+
+def test_every_lowering_has_a_row() -> None:
+    assert set(ROWS) == set(TABLE)
+
+
+def test_every_row_reaches_its_lowering(in_cpp: dict[str, Report]) -> None:
+    reached = frozenset[str]().union(*(r.used for r in in_cpp.values()))
+    assert set(TABLE) - reached == BEHIND_A_RULE
+
+
+@pytest.mark.parametrize("name", [name_of(*what) for what in QUICK])
+def test_as_cpp(name: str, in_cpp: dict[str, Report]) -> None:
+    assert not in_cpp[name].problems, "\n".join(in_cpp[name].problems)
+
+
+@pytest.mark.parametrize("name", [name_of(*what) for what in QUICK])
+def test_as_triton(name: str, in_triton: dict[str, Any]) -> None:
+    assert not in_triton[name]["problems"], "\n".join(in_triton[name]["problems"])
