@@ -142,7 +142,7 @@ every 4001st float32, dense ranges around 0 and 1, and special values; results t
 finite, and signs of zeros, are the exact ones unless the table says otherwise. float32 is
 compared with PyTorch's functions in float64, float64 with NumPy's in 80 bits (–: there is none).
 A sigmoid of float64 below −709 is 0, as eager's, where the exact value is a denormal number;
-`lgamma` of float32 loses digits near its zeros, less than eager's.
+`lgamma` of float32 is off by more than 2 at some negative arguments, where its terms cancel.
 
 """
 
