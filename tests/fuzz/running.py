@@ -206,6 +206,10 @@ def _tensor_arguments(
     return make
 
 
+EAGER = "the program ran without the compiler"
+"""The note on what stopped a program that was not compiled."""
+
+
 def check(case: Case, path: Path) -> None:
     """Asserts that a program behaves under `srcjit.jit` as without it.
 
@@ -214,7 +218,11 @@ def check(case: Case, path: Path) -> None:
         path: The file that its text stands in.
     """
     seed()
-    expected = list(outcomes(load(case, path), case, lambda function: function))
+    try:
+        expected = list(outcomes(load(case, path), case, lambda function: function))
+    except BaseException as stopped:
+        stopped.add_note(EAGER)
+        raise
     seed()
     module = load(case, path)
 
