@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kinds import is_a
-from . import attributes, function_attributes, user_descriptors
+from . import class_lookup, function_attributes, user_descriptors
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen
 from .iterators import call
@@ -95,16 +95,18 @@ def _by_property(
     ev: Evaluator, base: Value, cls: type, name: str, value: Value
 ) -> bool:
     """Stores through a property or another data descriptor; False if there is none."""
-    static = attributes.class_attribute(cls, name)
+    static = class_lookup.class_attribute(cls, name)
     if cls.__dictoffset__ == 0 and not isinstance(static, MemberDescriptorType):
-        if static is attributes.MISSING or not attributes.is_data_descriptor(static):
+        if static is class_lookup.MISSING or not class_lookup.is_data_descriptor(
+            static
+        ):
             raise Break(
                 "SJ030", f"raises AttributeError: `{cls.__name__}` has no slot `{name}`"
             )
-    if static is attributes.MISSING:
-        attributes.stays_absent(ev, cls, name)
+    if static is class_lookup.MISSING:
+        class_lookup.stays_absent(ev, cls, name)
         return False
-    if not attributes.is_data_descriptor(static):
+    if not class_lookup.is_data_descriptor(static):
         owner = next(c for c in cls.__mro__ if name in c.__dict__)
         if not is_frozen(owner.__module__):
             holder = ev.guards.bind(owner, owner.__name__)
@@ -119,7 +121,9 @@ def _by_property(
                 "SJ030", f"raises AttributeError: property `{name}` has no setter"
             )
         if isinstance(static.fset, FunctionType):
-            setter = attributes.user_function(ev, cls, static.fset, name, reader="fset")
+            setter = class_lookup.user_function(
+                ev, cls, static.fset, name, reader="fset"
+            )
             call(ev, setter, base, value)
             return True
     if user_descriptors.store(ev, base, cls, static, name, value):

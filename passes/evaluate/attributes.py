@@ -1,8 +1,7 @@
-"""Attributes: reading, storing and deleting them as CPython's look-up would."""
+"""Attributes: what `base.name` and `hasattr` are for each kind of value, as in CPython."""
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 import enum
 import functools
@@ -15,7 +14,6 @@ from types import (
     MethodDescriptorType,
     MethodType,
     ModuleType,
-    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any
@@ -23,15 +21,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kinds import is_a
-from . import function_attributes, named_tuples, user_descriptors
+from . import function_attributes, named_tuples, object_attributes
 from .breaks import Break, unknown_operand
-from .enums import unboxed
+from .class_lookup import (
+    MISSING,
+    class_attribute,
+    has_hooked_lookup,
+    refuse_own_lookup,
+    user_function,
+)
 from .frozen import is_frozen
-from .modules import MODULE_TABLES, refuse_written
 from .names import library_value
-from .registry import evaluates
 from .sizes import pin
-from .sources import Attribute, Bound, Global, Item, Source
+from .sources import Attribute, Bound, Global, Item
 from .values import (
     BuiltinMethod,
     DefaultDictValue,
@@ -58,8 +60,6 @@ from .values import (
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
-
-MISSING = object()
 
 _TENSOR_FACTS = {
     "shape",
@@ -235,7 +235,7 @@ def _known(ev: Evaluator, base: Known, name: str) -> Value:
     written = ev.overlay.get((id(obj), name))
     if written is not None:
         if not is_a(obj, (type, ModuleType)):
-            _refuse_own_lookup(type(obj))
+            refuse_own_lookup(type(obj))
         return written
     if is_a(obj, ModuleType):
         return _module(ev, base, name)
@@ -249,7 +249,7 @@ def _known(ev: Evaluator, base: Known, name: str) -> Value:
         return _child(ev, base, getattr(obj, name), name)
     if base.source is None:
         return _frozen_object(base, name)
-    return _object(ev, base, name)
+    return object_attributes.load_object(ev, base, name)
 
 
 def _child(ev: Evaluator, base: Known, obj: Any, name: str) -> Value:
@@ -356,25 +356,6 @@ def _function_of(ev: Evaluator, cls: Known, function: Any, name: str) -> Value:
     return user_function(ev, cls.obj, function, name)
 
 
-def user_function(
-    ev: Evaluator, cls: type, function: Any, name: str, reader: str = "fget"
-) -> Known:
-    """A function found in a user's class; a guard fixes that it is still there."""
-    class_name = ev.guards.bind(cls, cls.__name__)
-    bound = ev.guards.bind(function, name.strip("_") or "method")
-    owner = next(c for c in cls.__mro__ if name in c.__dict__)
-    static = owner.__dict__[name]
-    path = f"{class_name}.{name}"
-    if name.startswith("__") and not name.endswith("__"):
-        path = f"getattr({class_name}, {name!r})"
-    if isinstance(static, classmethod):
-        path += ".__func__"
-    elif isinstance(static, property):
-        path += f".{reader}"
-    ev.guards.add(f"{path} is {bound}")
-    return Known(function, Bound(bound))
-
-
 def _simple(ev: Evaluator, base: Known, name: str) -> Value:
     """Attributes of functions and bound methods."""
     if is_a(base.obj, MethodType) and name == "__func__":
@@ -411,206 +392,3 @@ def _frozen_object(base: Known, name: str) -> Value:
                 return Known(value, None)
     # NOTE: what an object of the library holds may change at any time.
     raise Break("SJ020", f"attribute `{name}` of a `{type(obj).__name__}`")
-
-
-def has_hooked_lookup(cls: type) -> bool:
-    hooks = (None, torch.nn.Module.__getattr__)
-    return has_own_lookup(cls) or getattr(cls, "__getattr__", None) not in hooks
-
-
-_PLAIN_LOOKUPS = tuple(
-    cls.__getattribute__
-    for cls in (
-        *(object, SimpleNamespace, dict, list, tuple, set, frozenset),
-        *(int, float, complex, str, bytes, bytearray, range, BaseException),
-        *(collections.deque, collections.defaultdict, collections.OrderedDict),
-    )
-)
-"""Look-ups of the usual kind: each type in C has one of its own."""
-
-
-def has_own_lookup(cls: type) -> bool:
-    """Whether a class replaces the look-up of attributes altogether."""
-    lookup: Any = cls.__getattribute__
-    return not any(lookup is plain for plain in _PLAIN_LOOKUPS)
-
-
-def _refuse_own_lookup(cls: type) -> None:
-    if has_own_lookup(cls):
-        raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
-
-
-def _object(ev: Evaluator, base: Known, name: str) -> Value:
-    plain = unboxed(ev, base)
-    if plain is not base and hasattr(type(plain.obj), name):  # type: ignore[attr-defined]
-        return load(ev, plain, name)
-    obj, source = base.obj, base.source
-    assert source is not None
-    cls = type(obj)
-    ev.guards.type_of(source, obj)
-    _refuse_own_lookup(cls)
-    stays_absent(ev, cls, "__getattribute__")
-    static = class_attribute(cls, name)
-    if static is not MISSING and is_data_descriptor(static):
-        return _descriptor(ev, base, static, name)
-    own = _own_attributes(obj)
-    if name in own:
-        if name in MODULE_TABLES and is_a(obj, torch.nn.Module):
-            refuse_written(ev, obj, name)
-        return ev.wrap(own[name], Attribute(source, name))
-    if static is not MISSING:
-        if name not in ("__class__", "__dict__") and not name.startswith("__"):
-            _stays_visible(ev, source, own, name)
-        return _class_member(ev, base, cls, static, name)
-    if has_hooked_lookup(cls):
-        _stays_visible(ev, source, own, name)
-        stays_absent(ev, cls, name)
-        return _getattr_hook(ev, base, cls, name)
-    if is_a(obj, torch.nn.Module):
-        _stays_visible(ev, source, own, name)
-        for hidden in (name, "__getattr__"):
-            stays_absent(ev, cls, hidden)
-        return _module_entry(ev, base, name)
-    raise no_attribute(cls, name)
-
-
-def stays_absent(ev: Evaluator, cls: type, name: str) -> None:
-    """Guards that no user's class among the bases of `cls` gets an attribute `name`."""
-    for owner in cls.__mro__:
-        if not is_frozen(owner.__module__):
-            ev.guards.add_absent(
-                f"{ev.guards.bind(owner, owner.__name__)}.__dict__", name
-            )
-
-
-def _stays_visible(
-    ev: Evaluator, source: Source, own: dict[str, Any], name: str
-) -> None:
-    """Guards that no attribute of the object itself hides what was found elsewhere."""
-    if own is not _NO_DICT:
-        ev.guards.add_absent(f"{source.guard}.__dict__", name)
-
-
-def no_attribute(cls: type, name: str) -> Break:
-    return Break(
-        "SJ030", f"raises AttributeError: `{cls.__name__}` has no attribute `{name}`"
-    )
-
-
-def _module_entry(ev: Evaluator, base: Known, name: str) -> Value:
-    """What `nn.Module.__getattr__` finds: a parameter, buffer or submodule."""
-    assert base.source is not None
-    for table in MODULE_TABLES:
-        entries = base.obj.__dict__.get(table)
-        if entries is not None and name in entries:
-            return ev.wrap(entries[name], Item(Attribute(base.source, table), name))
-    raise no_attribute(type(base.obj), name)
-
-
-@evaluates(torch.nn.Module.__getattr__)
-def _module_getattr(ev: Evaluator, module: Value, name: Value, /) -> Value:
-    module = ev.look(module)
-    if not isinstance(module, Known) or not is_a(module.obj, torch.nn.Module):
-        raise Break("SJ020", "`Module.__getattr__` of a module made here")
-    return _module_entry(ev, module, str(ev.known(name, "an attribute")))
-
-
-_NO_DICT: dict[str, Any] = {}
-
-
-def _own_attributes(obj: Any) -> dict[str, Any]:
-    try:
-        return object.__getattribute__(obj, "__dict__")  # type: ignore[no-any-return]
-    except AttributeError:
-        return _NO_DICT
-
-
-def class_attribute(cls: type, name: str) -> Any:
-    for owner in cls.__mro__:
-        if name in owner.__dict__:
-            return owner.__dict__[name]
-    return MISSING
-
-
-def is_data_descriptor(static: Any) -> bool:
-    return hasattr(type(static), "__get__") and (
-        hasattr(type(static), "__set__") or hasattr(type(static), "__delete__")
-    )
-
-
-def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
-    from .calls import call
-
-    assert base.source is not None
-    if isinstance(static, property) and isinstance(static.fget, FunctionType):
-        owner = next(c for c in type(base.obj).__mro__ if name in c.__dict__)
-        if is_frozen(owner.__module__):
-            return call(ev, Known(static.fget, None), [base], {})
-        getter = user_function(ev, type(base.obj), static.fget, name)
-        return call(ev, getter, [base], {})
-    if isinstance(static, MemberDescriptorType):
-        try:
-            member = static.__get__(base.obj)
-        except AttributeError as error:
-            raise Break("SJ030", f"raises AttributeError: {error}") from error
-        return ev.wrap(member, Attribute(base.source, name))
-    if name == "__class__":
-        return _class_member(ev, base, type(base.obj), static, name)
-    made = user_descriptors.load(ev, base, type(base.obj), static, name)
-    if made is not None:
-        return made
-    if name == "__dict__":
-        # Another way to the attributes: stores would have to be seen by both.
-        raise Break("SJ020", "`__dict__` of an object")
-    raise Break(
-        "SJ020", f"attribute `{name}` runs a descriptor of `{type(base.obj).__name__}`"
-    )
-
-
-def _class_member(
-    ev: Evaluator, base: Known, cls: type, static: Any, name: str
-) -> Value:
-    owner = next(c for c in cls.__mro__ if name in c.__dict__)
-    frozen = is_frozen(owner.__module__)
-    if name == "__class__":
-        return Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
-    if isinstance(static, FunctionType):
-        function = (
-            Known(static, None) if frozen else user_function(ev, cls, static, name)
-        )
-        return MethodValue(function, base, name)
-    if isinstance(static, staticmethod):
-        inner = static.__func__
-        if not isinstance(inner, FunctionType) or frozen:
-            return Known(inner, None)
-        return user_function(ev, cls, inner, name)
-    if isinstance(static, classmethod):
-        receiver = Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
-        inner = static.__func__
-        function = Known(inner, None) if frozen else user_function(ev, cls, inner, name)
-        return MethodValue(function, receiver, name)
-    if isinstance(
-        static, (MethodDescriptorType, WrapperDescriptorType, BuiltinFunctionType)
-    ):
-        return BuiltinMethod(base, name)
-    made = user_descriptors.load(ev, base, cls, static, name)
-    if made is not None:
-        return made
-    if hasattr(type(static), "__get__"):
-        raise Break(
-            "SJ020", f"attribute `{name}` runs a descriptor of `{cls.__name__}`"
-        )
-    assert base.source is not None
-    return (
-        Known(static, None) if frozen else ev.wrap(static, Attribute(base.source, name))
-    )
-
-
-def _getattr_hook(ev: Evaluator, base: Known, cls: type, name: str) -> Value:
-    from .calls import call
-    from .special_methods import special
-
-    hook = special(ev, base, "__getattr__")
-    if hook is None:
-        raise Break("SJ020", f"`{cls.__name__}.__getattr__` answers for `{name}`")
-    return call(ev, hook, [constant(name)], {})

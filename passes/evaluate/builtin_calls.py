@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kinds import is_a
-from . import attribute_stores, attributes
+from . import attribute_stores, attributes, class_lookup
 from .breaks import Break, unknown_operand
 from .frozen import is_frozen, is_member
 from .instances import make_instance
@@ -147,7 +147,7 @@ def _isinstance(ev: Evaluator, value: Value, classes: Value, /) -> Value:
 def _is_instance(obj: Any, wanted: Any) -> bool:
     """`isinstance` of an object: it is asked for `__class__` if its class is none of them."""
     cls = type(obj)
-    own_class = attributes.class_attribute(cls, "__class__")
+    own_class = class_lookup.class_attribute(cls, "__class__")
     looked_up = (
         not is_a(cls.__getattribute__, WrapperDescriptorType)
         or own_class is not object.__dict__["__class__"]
@@ -266,8 +266,8 @@ def _callable(ev: Evaluator, obj: Value, /) -> Value:
         class_of(ev, value)
         return constant(callable(value.obj))
     return constant(
-        attributes.class_attribute(class_of(ev, value), "__call__")
-        is not attributes.MISSING
+        class_lookup.class_attribute(class_of(ev, value), "__call__")
+        is not class_lookup.MISSING
     )
 
 

@@ -25,6 +25,7 @@ from . import (
     attributes,
     builtin_calls,
     callables,
+    class_lookup,
     containers,
     contexts,
     conversions,
@@ -224,13 +225,13 @@ def _known(
 
 def _name(obj: Any) -> str:
     cls = type(obj)
-    if not is_frozen(cls.__module__) and attributes.has_hooked_lookup(cls):
+    if not is_frozen(cls.__module__) and class_lookup.has_hooked_lookup(cls):
         return type(obj).__name__
     return str(getattr(obj, "__qualname__", None) or type(obj).__name__)
 
 
 def _defines_call(obj: Any) -> bool:
-    return isinstance(attributes.class_attribute(type(obj), "__call__"), FunctionType)
+    return isinstance(class_lookup.class_attribute(type(obj), "__call__"), FunctionType)
 
 
 def _python_function(

@@ -15,7 +15,7 @@ import torch
 import torch.utils.checkpoint
 
 from ..kinds import is_a
-from . import attributes, contexts
+from . import attributes, class_lookup, contexts
 from .breaks import Break
 from .iterators import call
 from .registry import HANDLERS, Handler, evaluates
@@ -90,7 +90,7 @@ def _try_out(ev: Evaluator, cls: Known, args: tuple[Value, ...]) -> list[Any]:
 
 def _forward_and_backward(ev: Evaluator, cls: Known, args: tuple[Value, ...]) -> None:
     for method in ("forward", "backward"):
-        static = attributes.class_attribute(cls.obj, method)
+        static = class_lookup.class_attribute(cls.obj, method)
         if not isinstance(static, staticmethod) or not isinstance(
             static.__func__, FunctionType
         ):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
 from . import user_descriptors
-from .attributes import (
+from .attributes import load
+from .breaks import Break
+from .class_lookup import (
     MISSING,
     class_attribute,
     has_own_lookup,
     is_data_descriptor,
-    load,
     no_attribute,
     stays_absent,
     user_function,
 )
-from .breaks import Break
 from .frozen import is_frozen
 from .sources import Attribute, Bound
 from .values import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from . import enums, named_tuples
+from . import class_lookup, enums, named_tuples
 from .binding import Signature, bind
 from .breaks import Break
 from .frozen import is_frozen
@@ -114,7 +114,7 @@ def _dataclass(
         positional=[f.name for f in taken if not f.kw_only],
         keyword_only=[f.name for f in taken if f.kw_only],
     )
-    init = attributes.user_function(ev, cls, cls.__init__, "__init__")
+    init = class_lookup.user_function(ev, cls, cls.__init__, "__init__")
     _add_defaults(ev, signature, init)
     bound = bind(signature, args, kwargs)
     frozen = attribute_stores.is_frozen_dataclass(cls)
@@ -133,7 +133,7 @@ def _dataclass(
         given = [bound[f.name] for f in fields if f._field_type is _INIT_ONLY]
         call(ev, attributes.load(ev, instance, "__post_init__"), given, {})
     else:
-        attributes.stays_absent(ev, cls, "__post_init__")
+        class_lookup.stays_absent(ev, cls, "__post_init__")
 
 
 _INIT_ONLY: Any = dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kinds import is_a
-from . import attributes
+from . import attributes, class_lookup
 from .breaks import Break
 from .frames import Frame
 from .iterators import call
@@ -50,7 +50,7 @@ def call_module(
     if cls.__call__ is not torch.nn.Module.__call__:
         method = attributes.load(ev, function, "__call__")
         return resolve(ev, method, args, kwargs)
-    attributes.stays_absent(ev, cls, "__call__")
+    class_lookup.stays_absent(ev, cls, "__call__")
     if source is None:
         raise Break("SJ015", f"a `{cls.__name__}` that is reached by no path is called")
     ev.guards.type_of(source, module)

@@ -35,7 +35,7 @@ def is_plain(ev: Evaluator, cls: Any, *, made: bool = False) -> bool:
         cls: The class of the named tuple.
         made: Whether an instance is made, so that `__new__` matters, too.
     """
-    from .attributes import stays_absent
+    from .class_lookup import stays_absent
 
     if is_frozen(cls.__module__):
         return True
@@ -65,8 +65,8 @@ def is_plain(ev: Evaluator, cls: Any, *, made: bool = False) -> bool:
 
 def attribute(ev: Evaluator, base: TupleValue, name: str) -> Value | None:
     """Returns `base.name`, or None if it is a method of tuples or of all named tuples."""
-    from .attributes import class_attribute, no_attribute, user_function
     from .calls import call
+    from .class_lookup import class_attribute, no_attribute, user_function
 
     cls: Any = base.cls
     fields = getattr(cls, "_fields", ())

@@ -20,7 +20,7 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
         Break: When the class says that there is none (`__hash__ = None`), or defines it by
             something other than a function.
     """
-    from . import attributes
+    from . import class_lookup
 
     match receiver:
         case InstanceValue():
@@ -41,7 +41,7 @@ def special(ev: Evaluator, receiver: Value, name: str) -> Value | None:
             assert receiver.source is not None
             ev.guards.type_of(receiver.source, receiver.obj)
         return MethodValue(
-            attributes.user_function(ev, cls, static, name), receiver, name
+            class_lookup.user_function(ev, cls, static, name), receiver, name
         )
     _stays_absent(ev, cls, name)
     return None

@@ -70,7 +70,7 @@ def _descriptor(ev: Evaluator, cls: type, static: Any, name: str) -> Value:
 
 def _method(ev: Evaluator, descriptor: Value, static: Any, name: str) -> Value | None:
     """`__get__` or `__set__` of a descriptor's class, if it is the user's function."""
-    from .attributes import class_attribute, user_function
+    from .class_lookup import class_attribute, user_function
 
     kind = type(static)
     function = class_attribute(kind, name)

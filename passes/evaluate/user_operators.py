@@ -168,11 +168,11 @@ def _compared_fields(ev: Evaluator, value: Value) -> list[Value]:
 
 def _dataclass_order(ev: Evaluator, left: Value, right: Value, operation: str) -> Value:
     """`<` and the like, written by `dataclass(order=True)`: fields as tuples."""
-    from . import attributes, comparisons
+    from . import class_lookup, comparisons
 
     cls: Any = python_type(left)
     method = f"__{operation}__"
-    attributes.user_function(ev, cls, getattr(cls, method), method)
+    class_lookup.user_function(ev, cls, getattr(cls, method), method)
     if cls is not python_type(right):
         return constant(NotImplemented)
     a, b = (TupleValue(_compared_fields(ev, value)) for value in (left, right))
@@ -184,11 +184,11 @@ def _dataclass_order(ev: Evaluator, left: Value, right: Value, operation: str) -
 def _dataclass_equality(
     ev: Evaluator, left: Value, right: Value, operation: str
 ) -> Value:
-    from . import attributes
+    from . import class_lookup
     from .comparisons import same_item
 
     cls: Any = python_type(left)
-    attributes.user_function(ev, cls, cls.__eq__, "__eq__")
+    class_lookup.user_function(ev, cls, cls.__eq__, "__eq__")
     if cls is not python_type(right):
         return constant(NotImplemented)
     pairs = zip(_compared_fields(ev, left), _compared_fields(ev, right), strict=True)
