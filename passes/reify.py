@@ -243,7 +243,7 @@ class Reifier:
                 text = display if value.cls is set else f"frozenset({display})"
                 return self._mutable(value, text, "names")
             case FunctionValue():
-                from .evaluate.functions import reify_function
+                from .evaluate.nested_functions import reify_function
 
                 return reify_function(self, value)
             case MethodValue():

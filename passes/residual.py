@@ -350,7 +350,7 @@ def tensors_in(
     ev: Evaluator, value: Value, seen: set[int] | None = None
 ) -> Iterator[TensorValue]:
     """Yields the tensors that `value` reaches."""
-    from .evaluate.functions import captured_values
+    from .evaluate.nested_functions import captured_values
 
     seen = set() if seen is None else seen
     if id(value) in seen:
@@ -430,7 +430,7 @@ def reaches(ev: Evaluator, values: Iterable[Value], wanted: Value) -> bool:
 
 
 def _captured(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
-    from .evaluate.functions import captured_values
+    from .evaluate.nested_functions import captured_values
 
     return captured_values(ev, function)
 

@@ -38,6 +38,7 @@ from . import (
     library,
     module_calls,
     module_trees,
+    nested_functions,
     registry,
     sizes,
     special_methods,
@@ -136,7 +137,7 @@ def resolve(
     function = ev.look(function)
     match function:
         case FunctionValue():
-            frame = functions.frame_of_value(ev, function, args, kwargs)
+            frame = nested_functions.frame_of_value(ev, function, args, kwargs)
             if frame.source.is_generator:
                 call = (function, args, kwargs)
                 return generators.make_generator(ev, frame, call)
@@ -461,5 +462,6 @@ _TABLES = (
     iterators,
     itertools_calls,
     module_trees,
+    nested_functions,
 )
 """Modules whose import fills the table of callables that evaluation knows."""

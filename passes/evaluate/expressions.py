@@ -316,7 +316,7 @@ def _has_comma(node: cst.Subscript) -> bool:
 
 
 def _lambda(ev: Evaluator, frame: Frame, node: cst.Lambda) -> Value:
-    from .functions import default_values
+    from .nested_functions import default_values
 
     return FunctionValue(
         node, frame, default_values(ev, frame, node.params), "<lambda>"

@@ -24,7 +24,7 @@ _SPECIAL = (
 
 def load(ev: Evaluator, function: FunctionValue, name: str) -> Value:
     """Returns `function.name`."""
-    from .functions import nested_source
+    from .nested_functions import nested_source
 
     if name in function.attributes:
         return ev.look(function.attributes[name])

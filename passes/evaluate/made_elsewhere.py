@@ -20,7 +20,7 @@ from srcjit.source import FunctionSource
 
 from ..program import Native
 from ..resume import function_of
-from .functions import free_names
+from .nested_functions import free_names
 from .outlining import missing_cells
 from .resuming import user_cells
 from .values import FunctionValue

@@ -197,7 +197,7 @@ def _delete(ev: Evaluator, frame: Frame, node: cst.Del) -> Result:
 
 
 def _function(ev: Evaluator, frame: Frame, node: cst.FunctionDef) -> Result:
-    from .functions import default_values
+    from .nested_functions import default_values
 
     if node.asynchronous is not None:
         raise Break(
