@@ -21,8 +21,8 @@ from srcjit.source import FunctionSource
 from ..program import Native
 from ..resume import function_of
 from .nested_functions import free_names
-from .outlining import missing_cells
 from .resuming import user_cells
+from .unbound_names import missing_cells
 from .values import FunctionValue
 
 if TYPE_CHECKING:

@@ -173,7 +173,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     """
     from .made_elsewhere import make_elsewhere
     from .names import load
-    from .outlining import needs_own_globals
+    from .native_statements import needs_own_globals
     from .split import mentions
 
     ev = residual.ev

@@ -25,7 +25,7 @@ from srcjit.origin import Origin
 from ..comprehension_loops import as_loop
 from ..normalize import normalize
 from ..scopes import reads, writes
-from . import outlining, resuming, suites
+from . import native_statements, outlining, resuming, suites
 from .breaks import Break, Respecialize
 from .expressions import evaluate
 from .frames import Block, Frame
@@ -178,7 +178,7 @@ def _assertion(ev: Evaluator, frame: Frame, statement: Any) -> bool:
     )
     if not isinstance(small, cst.Assert):
         return False
-    outlining.emit_native(ev, frame, [statement], note=_note(ev), harmless=True)
+    native_statements.emit_native(ev, frame, [statement], note=_note(ev), harmless=True)
     return True
 
 
@@ -250,19 +250,21 @@ def native(
         else statement
     )
     if isinstance(small, cst.Raise):
-        outlining.emit_native(ev, frame, [statement], note=_note(ev), harmless=True)
+        native_statements.emit_native(
+            ev, frame, [statement], note=_note(ev), harmless=True
+        )
         ev.finished = True
         return
     if isinstance(small, cst.Return):
-        outlining.native_return(ev, frame, statement, note=_note(ev))
+        native_statements.native_return(ev, frame, statement, note=_note(ev))
         return
     harmless = (
         stop.harmless
         and not _writes_to_objects(small)
-        and not outlining.used_globals(frame, [statement])
-        and outlining.keeps_state(ev, frame, statement)
+        and not native_statements.used_globals(frame, [statement])
+        and native_statements.keeps_state(ev, frame, statement)
     )
-    bound = outlining.emit_native(
+    bound = native_statements.emit_native(
         ev, frame, [statement], note=_note(ev), harmless=harmless
     )
     for name, variable in bound.items():
@@ -422,7 +424,7 @@ def _branch(ev: Evaluator, frame: Frame, statement: cst.If, test: Value) -> None
             residual.emit(f"if {condition}:", origin, _note(ev))
             mark = ev.journal.mark()
             with residual.indented():
-                outlining.emit_native(
+                native_statements.emit_native(
                     ev, frame, list(arm), closing=False, harmless=True
                 )
             ev.journal.rollback(mark)  # its variables are those of this way alone
