@@ -124,7 +124,7 @@ class _Closing:
 
     def _awaited(self, values: Sequence[Value]) -> set[fx.Node]:
         """Operations of the segment whose results are reached by values."""
-        from .residual import tensors_in
+        from .reachable import tensors_in
 
         tensors = [t for value in values for t in tensors_in(self.ev, value)]
         return {

@@ -41,7 +41,7 @@ _HOLDERS = {
 
 def contents(ev: Evaluator, values: Iterable[Value]) -> Contents:
     """Returns what new mutable objects that are reached by `values` hold now."""
-    from .residual import parts_of
+    from .reachable import parts_of
 
     found: dict[int, tuple[Value, Any]] = {}
     seen: set[int] = set()

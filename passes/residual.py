@@ -12,7 +12,6 @@ variable of its own where identity matters.
 from __future__ import annotations
 
 import io
-import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -26,26 +25,14 @@ from srcjit.origin import Origin, Origins
 from . import closing
 from .evaluate.sources import Argument
 from .evaluate.values import (
-    BuiltinMethod,
-    DefaultDictValue,
-    DictValue,
     FunctionValue,
-    InstanceValue,
-    IteratorValue,
-    Known,
-    ListValue,
-    MethodValue,
-    PartialValue,
     Scalar,
-    SetValue,
-    SliceValue,
-    SuperValue,
     TensorValue,
-    TupleValue,
     Unknown,
     Value,
 )
 from .program import Residual, Segment
+from .reachable import captured_by, parts_of, roots, tensors_in, used_once
 from .reify import Reifier
 from .stepwise import Place, called_from, must_run
 
@@ -268,7 +255,7 @@ class ResidualBuilder(Reifier):
                 self.emit(f"{name} = {source.residual}")
                 self.ev.journal.set_attr(value, "name", name)
             elif isinstance(value, FunctionValue):
-                stack += [self.ev.look(v) for v in _captured(self.ev, value)]
+                stack += [self.ev.look(v) for v in captured_by(self.ev, value)]
             else:
                 stack += [self.ev.look(v) for v in parts_of(value)]
 
@@ -291,7 +278,7 @@ class ResidualBuilder(Reifier):
         """Emits what is left and `return value`."""
         self.close_segment([value, *self.ev.effect_values])
         self.flush_effects()
-        self._inline = _used_once(self.ev, value)
+        self._inline = used_once(self.ev, value)
         text = self.reify(value)
         self._inline = set()
         if text == "None" and self.lines:
@@ -344,156 +331,6 @@ def line_origins(statement: cst.CSTNode, origins: Origins) -> dict[int, Origin]:
             if known is None or origin.line < known.line:
                 found[line] = origin
     return found
-
-
-def tensors_in(
-    ev: Evaluator, value: Value, seen: set[int] | None = None
-) -> Iterator[TensorValue]:
-    """Yields the tensors that `value` reaches."""
-    from .evaluate.nested_functions import captured_values
-
-    seen = set() if seen is None else seen
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    children: Iterable[Value] = ()
-    match value:
-        case TensorValue():
-            yield value
-        case ListValue():
-            children = value.items if value.items is not None else value.appended
-        case TupleValue():
-            children = value.items
-        case DefaultDictValue():
-            children = (value.factory, *value.items.values())
-        case DictValue():
-            children = value.items.values()
-        case SliceValue():
-            children = (value.start, value.stop, value.step)
-        case InstanceValue():
-            children = value.attributes.values()
-        case FunctionValue():
-            children = captured_values(ev, value)
-        case MethodValue():
-            children = (value.function, value.receiver)
-        case BuiltinMethod():
-            children = (value.receiver,)
-        case PartialValue():
-            children = (value.function, *value.args, *value.kwargs.values())
-        case SuperValue():
-            children = (value.receiver,)
-        case IteratorValue():
-            children = (
-                (value.items,) if isinstance(value.items, ListValue) else value.items
-            )
-    for child in list(children):
-        yield from tensors_in(ev, child, seen)
-
-
-def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:
-    """Returns the variables of the residual program by which values are reached."""
-    found: set[str] = set()
-    stack = list(values)
-    seen: set[int] = set()
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        source = getattr(item, "source", None)
-        for text in (getattr(item, "name", None), getattr(source, "residual", None)):
-            if text is not None:
-                found.add(re.split(r"\W", text, maxsplit=1)[0])
-        if isinstance(item, Scalar):
-            found |= set(re.findall(r"\w+", item.text))
-        if isinstance(item, FunctionValue):
-            stack += _captured(ev, item)
-        stack += parts_of(item)
-    return found
-
-
-def reaches(ev: Evaluator, values: Iterable[Value], wanted: Value) -> bool:
-    """Whether `wanted` is one of `values` or held by one of them."""
-    stack = list(values)
-    seen: set[int] = set()
-    while stack:
-        item = stack.pop()
-        if item is wanted:
-            return True
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, FunctionValue):
-            stack += _captured(ev, item)
-        stack += parts_of(item)
-    return False
-
-
-def _captured(ev: Evaluator, function: FunctionValue) -> Iterator[Value]:
-    from .evaluate.nested_functions import captured_values
-
-    return captured_values(ev, function)
-
-
-def parts_of(item: Value) -> Iterator[Value]:
-    """Yields the values that an abstract value holds."""
-    if isinstance(item, TensorValue):
-        return
-    for attribute in vars(item).values():
-        held: Iterable[Any] = ()
-        if isinstance(attribute, Value):
-            held = (attribute,)
-        elif isinstance(attribute, (list, tuple)):
-            held = attribute
-        elif isinstance(attribute, dict):
-            held = attribute.values()
-        yield from (v for v in held if isinstance(v, Value))
-
-
-def _used_once(ev: Evaluator, value: Value) -> set[int]:
-    """Ids of the new containers that stand in exactly one place of a result."""
-    counts: dict[int, int] = {}
-
-    def visit(item: Value) -> None:
-        if isinstance(item, (ListValue, DictValue, SetValue, TupleValue)):
-            counts[id(item)] = counts.get(id(item), 0) + 1
-            if counts[id(item)] > 1:
-                return
-        if isinstance(item, (ListValue, TupleValue)):
-            for child in item.items or ():
-                visit(child)
-        elif isinstance(item, DictValue):
-            for child in item.items.values():
-                visit(child)
-            if isinstance(item, DefaultDictValue):
-                visit(item.factory)
-        elif not isinstance(item, (Known, TensorValue, Scalar, Unknown)):
-            # Anything else may hold a second reference.
-            for other in containers_below(item):
-                counts[id(other)] = counts.get(id(other), 0) + 2
-
-    visit(value)
-    return {key for key, count in counts.items() if count == 1}
-
-
-def containers_below(value: Value) -> Iterator[Value]:
-    """Yields the lists and dicts directly below a value that is no plain container."""
-    stack = [value]
-    seen: set[int] = set()
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, (ListValue, DictValue, SetValue)):
-            yield item
-        for attribute in vars(item).values() if hasattr(item, "__dict__") else ():
-            if isinstance(attribute, Value):
-                stack.append(attribute)
-            elif isinstance(attribute, (list, tuple)):
-                stack += [v for v in attribute if isinstance(v, Value)]
-            elif isinstance(attribute, dict):
-                stack += [v for v in attribute.values() if isinstance(v, Value)]
 
 
 def _require_distinct(ev: Evaluator, inputs: list[Value]) -> None:

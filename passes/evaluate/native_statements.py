@@ -17,7 +17,7 @@ from srcjit.source import FunctionSource
 from ..flow import Walk, deleted
 from ..outline import UNBOUND
 from ..program import Native
-from ..residual import roots
+from ..reachable import roots
 from ..resume import function_of
 from ..scopes import captured, definitely_bound, reads, rename, substitute, writes
 from . import names, resuming

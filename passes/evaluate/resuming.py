@@ -22,7 +22,7 @@ from srcjit.origin import Origin
 
 from ..outline import UNBOUND, Box
 from ..program import Continuation
-from ..residual import reaches
+from ..reachable import reaches
 from ..resume import Block as Rest
 from ..resume import make_resume, rest
 from ..scopes import captured, live_in, parameter_names, reads, writes

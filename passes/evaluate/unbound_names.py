@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..flow import deleted
 from ..program import NOT_BOUND
-from ..residual import roots
+from ..reachable import roots
 from ..scopes import captured, reads, writes
 from . import names, resuming
 from .frames import Frame
