@@ -209,9 +209,9 @@ def assemble(
     from srcjit.passes.emit import emit_module
 
     if make_stub is None:
-        from srcjit import dispatch
+        from srcjit import continuations
 
-        make_stub = dispatch.make_stub
+        make_stub = continuations.make_stub
     written = Signature.of(function).as_written(specialized.source.class_name)
     parameters = tuple(map(guard_parameter, written))
     guard = emit_guard(specialized.guards, parameters, GUARD, state)

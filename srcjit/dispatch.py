@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 
 from srcjit import control, interrupts, shared
 from srcjit.compiler import Specialization, compile_specialization
+from srcjit.continuations import make_stub
 from srcjit.diagnostics import (
     CompilerFault,
     Diagnostic,
@@ -42,12 +43,12 @@ from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
 from srcjit.family import COPIES, Family
 from srcjit.guards import describe_failure, failures, first_failure, learn
-from srcjit.load import closure_cells, function_from_source, register_lines
+from srcjit.load import closure_cells, register_lines
 from srcjit.logs import held, logger
 from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
-from srcjit.passes.program import Continuation, Hints, guard_parameter
+from srcjit.passes.program import Hints, guard_parameter
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 from srcjit.stub import (
@@ -65,17 +66,6 @@ RAISE = "SRCJIT_RAISE"
 T = TypeVar("T")
 
 _stub_numbers = itertools.count()
-_building = threading.RLock()
-"""Held while a continuation's function is written."""
-
-
-def _after_fork_in_child() -> None:
-    global _building
-    _building = threading.RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Dispatcher:
@@ -454,76 +444,6 @@ class Dispatcher:
         exec(compile(self.stub_text, file, "exec"), scope)
         code: CodeType = scope[self._name].__code__
         return code
-
-
-def make_stub(
-    continuation: Continuation,
-    options: Options,
-    family: Family | None = None,
-) -> FunctionType:
-    """Returns the dispatch stub of a function that the compiler wrote.
-
-    The function is built when it is first called, so that a path of the program that is
-    never taken costs nothing.
-
-    Args:
-        continuation: The function.
-        options: What the user's function was jitted with.
-        family: How often each place of the user's function has been compiled.
-    """
-    written: list[FunctionType] = []
-    built: list[Dispatcher] = []
-
-    def write() -> tuple[FunctionType, FunctionSource]:
-        """The function itself, for whoever inlines it, and its source."""
-        with _building:
-            if not written:
-                names = {
-                    name: make_stub(value, options, family)
-                    if isinstance(value, Continuation)
-                    else value
-                    for name, value in continuation.names.items()
-                }
-                written.append(
-                    function_from_source(
-                        continuation.source,
-                        continuation.user_globals,
-                        continuation.cells,
-                        names,
-                    )
-                )
-        return written[0], continuation.source
-
-    @unobserved
-    def build() -> FunctionType:
-        with _building:
-            if not built:
-                function, source = write()
-                hints = Hints(
-                    changed=continuation.dynamic, resumed=continuation.resumed
-                )
-                built.append(
-                    Dispatcher(
-                        function,
-                        options,
-                        source=source,
-                        stub=stub,
-                        hints=hints,
-                        family=family,
-                    )
-                )
-        return stub
-
-    stub = FunctionType(
-        _first_call.__code__, {**stub_globals(), "build": build}, continuation.name
-    )
-    stub.__srcjit_continuation__ = write  # type: ignore[attr-defined]
-    return stub
-
-
-def _first_call(*args: Any, **kwargs: Any) -> Any:
-    """The code of a continuation's stub until its first call."""
-    return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
 
 
 def definition_line(function: FunctionType) -> Origin:

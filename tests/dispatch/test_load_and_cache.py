@@ -17,8 +17,8 @@ import torch
 import srcjit
 from srcjit import cache
 from srcjit.compiler import _foreign_code
+from srcjit.continuations import make_stub
 from srcjit.diagnostics import CompilerFault
-from srcjit.dispatch import make_stub
 from srcjit.load import function_from_source, load_module
 from srcjit.options import Options
 from srcjit.origin import Origin, Origins
