@@ -1,8 +1,10 @@
 """Assignments and `del` in A-normal form: the value, then the parts of each target, in order.
 
-a = b[f(i)] = g(x)    ->    a = g(x)
+a = b[f(i)] = g(x)    ->    g_x = g(x)
+                            a = g_x
                             f_i = f(i)
-                            b[f_i] = a
+                            b[f_i] = g_x
+
 x[i] += f(y)          ->    x_i = x[i]
                             f_y = f(y)
                             x_i += f_y

@@ -1,6 +1,8 @@
 r"""A-normal form: one operation a statement, in Python's own order of evaluation.
 
 >>> from srcjit.origin import Origins
+>>> from srcjit.passes.namer import Namer
+>>> from srcjit.passes.scopes import reads, writes
 >>> def show(text, **how):
 ...     statement = cst.parse_statement(text)
 ...     taken = Namer(reads(statement) | writes(statement))
