@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -26,42 +25,13 @@ from . import names
 from .breaks import Break, LeaveGenerator
 from .frames import Block, Frame
 from .lazy import LazyItems, leave_to_python, next_item
-from .sources import Source
 from .values import IteratorValue, Known, Value, constant
 
 if TYPE_CHECKING:
+    from ..reify import Reifier
     from .evaluator import Evaluator
 
 Call = tuple[Value, list[Value], dict[str, Value]]
-
-
-@dataclass(frozen=True)
-class _PendingCall(Source):
-    """Reaches a generator that was not started by making the call that makes it."""
-
-    generator: Generator
-    ev: Evaluator
-
-    @property
-    def residual(self) -> str:
-        generator, residual = self.generator, self.ev.residual
-        if generator.started:
-            raise LeaveGenerator(generator.site)
-        function, args, kwargs = generator.call
-        texts = [residual.reify(arg) for arg in args]
-        texts += [f"{key}={residual.reify(value)}" for key, value in kwargs.items()]
-        name = residual.fresh("generator")
-        residual.emit(f"{name} = {residual.atom(function)}({', '.join(texts)})")
-        self.ev.journal.set_attr(generator, "name", name)
-        return name
-
-    @property
-    def guard(self) -> str:
-        raise Break("SJ002", "a generator made here is guarded")
-
-    @property
-    def hint(self) -> str:
-        return "generator"
 
 
 class Generator(IteratorValue):
@@ -75,7 +45,6 @@ class Generator(IteratorValue):
         self.frame = frame
         self.call = call
         self.site = ev.statement_origin()
-        self.source = _PendingCall(self, ev)
         self.started = False
         self.yielded: Value | None = None
         self.result: Value = constant(None)
@@ -83,6 +52,18 @@ class Generator(IteratorValue):
         self.awaiting: str | None = None
         """The variable that gets what is sent."""
         self.items = _GeneratorItems(ev, lambda: advance(ev, self), owner=self)
+
+    def build(self, residual: Reifier) -> str:
+        """Makes the generator by the call that makes it; returns its variable."""
+        if self.started:
+            raise LeaveGenerator(self.site)
+        function, args, kwargs = self.call
+        texts = [residual.reify(arg) for arg in args]
+        texts += [f"{key}={residual.reify(value)}" for key, value in kwargs.items()]
+        name = residual.fresh("generator")
+        residual.emit(f"{name} = {residual.atom(function)}({', '.join(texts)})")
+        residual.ev.journal.set_attr(self, "name", name)
+        return name
 
 
 class _GeneratorItems(LazyItems):

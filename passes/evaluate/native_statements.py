@@ -75,12 +75,6 @@ def emit_native(
     residual = ev.residual
     read = visible(frame, statements)
     values = {name: _load(ev, frame, name) for name in read}
-    if closing:
-        live = [*values.values(), *resuming.live_values(ev)]
-        residual.close_segment([*live, *ev.effect_values])
-        residual.flush_effects()
-    if not harmless:
-        residual.settle(resuming.live_values(ev))
     bound = writes(statements)
     bound |= Walk.over(statements).rebound_by_closures & frame.locals
     # What the statements may leave as it is has to be there, or to be known as unbound.
@@ -88,6 +82,12 @@ def emit_native(
     for name in maybe - set(values):
         if name in frame.env:
             values[name] = _load(ev, frame, name)
+    if closing:
+        live = [*values.values(), *resuming.live_values(ev)]
+        residual.close_segment([*live, *ev.effect_values])
+        residual.flush_effects()
+    if not harmless:
+        residual.settle(resuming.live_values(ev))
     uncertain = sorted(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )

@@ -293,6 +293,43 @@ FOUND = {
         return v1, v2, v3, v1.index(4)
         """,
     ),
+    "what a native loop may leave as it is comes out of the segment before it": (
+        "tensors known",
+        """
+        for i1 in parts[:1]:
+            i1 = helper(b, n)
+        for i1 in Steps(n):
+            nums.append(n)
+        v2 = a.sin()
+        while b.sum() > n:
+            n += 1
+            for v2 in Steps(n):
+                print(n)
+        return n
+        """,
+    ),
+    "a generator is made once, whoever asks by which variable it is reached": (
+        "tensors known",
+        """
+        def fn1(p1, *rest, k=0):
+            yield p1
+            try:
+                v2 = a.sin() + k
+            except ValueError:
+                print('never')
+            yield v2
+        g1 = fn1(a, n, k=1)
+        g2 = [fn1(nums)]
+        for i1 in range(2):
+            try:
+                if a[0, 0] - a[0, 0] == n - n:
+                    raise ValueError('x')
+            except ValueError as e1:
+                nums += [next(g1, 0) is a, next(g2[0]) is nums]
+                print(type(e1).__name__, e1)
+        return g1, g2
+        """,
+    ),
 }
 
 
