@@ -6,32 +6,19 @@ errors; nothing here knows an operator.
 
 from __future__ import annotations
 
-import contextlib
 import operator
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    UnsupportedFakeTensorException,
-    UnsupportedOperatorException,
-)
-from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from srcjit.diagnostics import GraphBreak
-
-from .. import warned
 from ..contents import contents
 from ..program import Segment
-from . import writes
-from .breaks import Break, FixSizes
+from . import fake_runs
+from .breaks import Break
 from .frozen import is_frozen
-from .raising import Facts, Witness, eager_raises, is_quiet
+from .raising import Facts
 from .sizes import is_symbolic
 from .values import (
     DictValue,
@@ -206,7 +193,9 @@ class SegmentBuilder:
         fake_args = [self.fake(a) for a in args]
         fake_kwargs = {k: self.fake(v) for k, v in kwargs.items()}
         try:
-            result = self._run(kind, target, fake_args, fake_kwargs)
+            result, self._facts = fake_runs.run(
+                self.evaluator, kind, target, fake_args, fake_kwargs
+            )
         except Break as stop:
             if stop.diagnostic.code == "SJ020":
                 stop.needs_known = _first_scalar([*args, *kwargs.values()])
@@ -243,85 +232,6 @@ class SegmentBuilder:
         node_kwargs = {k: self.operand(v) for k, v in kwargs.items()}
         node = self._operation(kind, target, node_args, node_kwargs, hint)
         return self._wrap(result, node, known)
-
-    def _run(
-        self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]
-    ) -> Any:
-        name = (
-            target
-            if isinstance(target, str)
-            else getattr(target, "__name__", str(target))
-        )
-        if (reason := eager_raises(name, args, kwargs.get("out"))) is not None:
-            raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
-        try:
-            targets = writes.written(name, args, kwargs)
-            writes.check(name, targets, args, kwargs)
-            before = writes.layouts(targets)
-            with (
-                warned.noted() as warnings,
-                self.evaluator.fake_mode,
-                self._rules([*args, *kwargs.values()]),
-            ):
-                if is_quiet(target, args):
-                    self._facts = Facts()
-                    result = _called(kind, target, args, kwargs)
-                else:
-                    with Witness() as witness:
-                        result = _called(kind, target, args, kwargs)
-                    self._facts = witness.facts(target)
-            writes.refuse_changes(self.evaluator, name, before)
-            if warnings:
-                what = f".{args[1]}" if target is getattr else name
-                first = re.split(r"\n|\. |\.$| \(Triggered", warnings[0].strip())[0]
-                raise Break("SJ032", f"`{what}` warns: {first}")
-            _refuse_layouts(name, result)
-            return result
-        except GraphBreak:
-            raise
-        except DataDependentOutputException as error:
-            raise Break("SJ103", f"`{name}` reads the value of a tensor") from error
-        except DynamicOutputShapeException as error:
-            raise Break(
-                "SJ104", f"the shape of `{name}`'s result depends on data"
-            ) from error
-        except Exception as error:
-            if self._sized([*args, *kwargs.values()]):
-                raise FixSizes(f"`{name}`: {error}") from error
-            raise self._failure(name, error) from error
-
-    def _failure(self, name: str, error: Exception) -> Break:
-        """Says what an exception of an operation on fakes means for the program."""
-        if isinstance(error, GuardOnDataDependentSymNode):
-            return Break("SJ020", f"`{name}` decides on a run-time number")
-        if isinstance(
-            error, UnsupportedFakeTensorException | UnsupportedOperatorException
-        ):
-            return Break("SJ105", f"fake tensors cannot run `{name}`")
-        first = str(error).splitlines()[0] if str(error) else ""
-        return Break("SJ030", f"`{name}` raises {type(error).__name__}: {first}")
-
-    def _rules(self, operands: list[Any]) -> contextlib.AbstractContextManager[Any]:
-        """PyTorch's rules for symbolic sizes; its own in C++ make numbers of some."""
-        if self._sized(operands):
-            return enable_python_dispatcher()
-        return contextlib.nullcontext()
-
-    def _sized(self, operands: Any) -> bool:
-        if not self.evaluator.sizes.places:
-            return False
-        if isinstance(operands, torch.Tensor):
-            return any(
-                isinstance(n, torch.SymInt)
-                for n in (*operands.size(), *operands.stride())
-            )
-        if isinstance(operands, (list, tuple)):
-            return any(self._sized(o) for o in operands)
-        if isinstance(operands, dict):
-            return self._sized(list(operands.values()))
-        if isinstance(operands, slice):
-            return self._sized([operands.start, operands.stop, operands.step])
-        return isinstance(operands, torch.SymInt | torch.SymFloat)
 
     def _node(
         self,
@@ -366,7 +276,10 @@ class SegmentBuilder:
 
     def store(self, target: Callable[..., Any], args: list[Value]) -> None:
         """Records `args[0][args[1]] = args[2]`, an in-place operation without a result."""
-        self._run("call_function", target, [self.fake(a) for a in args], {})
+        fakes = [self.fake(a) for a in args]
+        _, self._facts = fake_runs.run(
+            self.evaluator, "call_function", target, fakes, {}
+        )
         node = self._operation(
             "call_function", target, tuple(self.operand(a) for a in args), {}, "store"
         )
@@ -459,22 +372,6 @@ class SegmentBuilder:
     def _position(self, node: torch.fx.Node) -> int:
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         return placeholders.index(node)
-
-
-def _called(kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if kind == "call_method":
-        return getattr(args[0], target)(*args[1:], **kwargs)
-    return target(*args, **kwargs)
-
-
-def _refuse_layouts(name: str, result: Any) -> None:
-    """Breaks if an operation makes a tensor that no segment can hold."""
-    if isinstance(result, torch.Tensor):
-        if result.layout is not torch.strided:
-            raise Break("SJ105", f"`{name}` makes a tensor of {result.layout}")
-    elif isinstance(result, (tuple, list)):
-        for item in result:
-            _refuse_layouts(name, item)
 
 
 def _has_unknown_size(result: Any, evaluator: Evaluator) -> bool:
