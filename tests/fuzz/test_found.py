@@ -161,7 +161,12 @@ FOUND = {
     "what compiling looked at is not kept alive by it": (
         "plain known",
         """
-        g1 = echo(m % 4)
+        def ended(k):
+            try:
+                yield k
+            finally:
+                print("ended")
+        g1 = ended(m)
         with Manager('m', st):
             st.count += next(g1, m)
         """,
