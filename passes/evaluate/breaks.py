@@ -97,3 +97,8 @@ class FixSizes(Exception):
 def unknown_operand(what: str) -> Break:
     """The break for an operation on a value that only the running program knows."""
     return Break("SJ020", f"{what} a value that is not known", needs_unknown=True)
+
+
+def raising(error: Exception) -> Break:
+    """The break at an operation that raises: the statement runs natively and does so."""
+    return Break("SJ030", f"raises {type(error).__name__}: {error}")

@@ -44,7 +44,7 @@ from . import (
     special_methods,
     tensors,
 )
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .enums import unboxed
 from .frames import Frame
 from .frozen import is_frozen
@@ -103,17 +103,21 @@ def operands(
                 raise unknown_operand("`**` needs")
             if not isinstance(value, DictValue):
                 raise Break("SJ020", "`**` of a value that is not a tracked dict")
-            entries = ev.dict_items(value)
-            if any(key in kwargs for key in entries):
-                raise Break(
-                    "SJ030", "raises TypeError: multiple values for keyword argument"
-                )
-            kwargs.update(entries)
+            for key, item in ev.dict_items(value).items():
+                if type(key) is not str:
+                    raise raising(TypeError("keywords must be strings"))
+                _keyword(kwargs, key, item)
         elif argument.keyword is not None:
-            kwargs[argument.keyword.value] = value
+            _keyword(kwargs, argument.keyword.value, value)
         else:
             args.append(value)
     return function, args, kwargs
+
+
+def _keyword(kwargs: dict[str, Value], name: str, value: Value) -> None:
+    if name in kwargs:
+        raise raising(TypeError("multiple values for keyword argument"))
+    kwargs[name] = value
 
 
 def call(
@@ -390,7 +394,7 @@ def fold_call(
     try:
         result = function(*known, **named)
     except Exception as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
     return from_constant(result)
 
 

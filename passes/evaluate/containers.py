@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
 from . import dict_methods, set_methods, tensors
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .iterators import index_of, sorted_items
 from .lazy import iterate as iterate_over
 from .lazy import next_item
@@ -159,7 +159,10 @@ def _changed(ev: Evaluator, target: ListValue, items: list[Value], text: str) ->
 def _insert(ev: Evaluator, target: ListValue, where: Value, item: Value) -> Value:
     items = list(ev.list_items(target))
     index = index_of(ev, where)
-    items.insert(index, item)
+    try:
+        items.insert(index, item)
+    except OverflowError as error:
+        raise raising(error) from error
     effect_if_outside(
         ev, target, lambda r, b: r.emit(f"{b}.insert({index}, {r.reify(item)})"), item
     )
@@ -173,8 +176,8 @@ def _pop(ev: Evaluator, target: ListValue, where: Value | None = None) -> Value:
     index = -1 if where is None else index_of(ev, where)
     try:
         item = items.pop(index)
-    except IndexError as error:
-        raise Break("SJ030", f"raises IndexError: {error}") from error
+    except (IndexError, OverflowError) as error:
+        raise raising(error) from error
     _changed(ev, target, items, f"pop({'' if where is None else index})")
     return ev.look(item)
 

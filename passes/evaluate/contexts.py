@@ -18,7 +18,7 @@ import libcst as cst
 import torch
 
 from . import suites
-from .breaks import Break
+from .breaks import Break, raising
 from .frames import Block, Frame
 from .values import ContextValue, IteratorValue, Known, Value, constant, is_constant
 
@@ -94,7 +94,7 @@ def _autocast(
     try:
         real = obj(*known, **named)
     except Exception as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
     settings = (real.device, real.fast_dtype, real._enabled, real._cache_enabled)
     return ContextValue("autocast", (torch.amp.autocast, settings, settings))
 

@@ -11,7 +11,7 @@ import torch
 
 from ..kinds import is_a
 from . import sizes, user_operators
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .enums import unboxed
 from .values import (
     DictValue,
@@ -128,7 +128,11 @@ def apply(
     ):
         return _set_operator(name, function, as_set(ev, left), as_set(ev, right))
     if name == "mod" and isinstance(left, Known) and is_a(left.obj, str):
-        return constant(ev.use(left) % ev.known(right, "`%` formatting"))
+        operand = ev.known(right, "`%` formatting")
+        try:
+            return constant(ev.use(left) % operand)
+        except Exception as error:
+            raise raising(error) from error
     return fold(ev, function, left, right)
 
 
@@ -179,7 +183,7 @@ def fold(ev: Evaluator, function: Callable[..., Any], *operands: Value) -> Value
     try:
         result = function(*objs)
     except Exception as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
     if not is_constant(result):
         raise Break("SJ020", f"an operation gives a `{type(result).__name__}`")
     return constant(result)

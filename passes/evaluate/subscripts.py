@@ -10,7 +10,7 @@ import torch
 
 from ..kinds import is_a
 from . import default_dicts, enums
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .modules import MODULE_TABLES, module_keys
 from .names import save_old
 from .sources import Attribute, Item
@@ -88,14 +88,19 @@ def _sequence_item(ev: Evaluator, items: list[Value], index: Value, cls: Any) ->
     try:
         return ev.look(items[operator.index(where)])
     except (IndexError, TypeError) as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
 
 
 def slice_of(ev: Evaluator, value: SliceValue) -> slice:
-    """Returns the real slice of known bounds."""
-    return slice(
+    """Returns the real slice of known bounds; what no sequence takes raises at run time."""
+    where = slice(
         *(ev.known(part, "a slice") for part in (value.start, value.stop, value.step))
     )
+    try:
+        where.indices(0)
+    except (TypeError, ValueError) as error:
+        raise raising(error) from error
+    return where
 
 
 _MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
@@ -105,7 +110,11 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
     obj = base.obj
     if is_constant(obj):
         if isinstance(index, SliceValue):
-            return constant(ev.use(base)[slice_of(ev, index)])
+            where = slice_of(ev, index)
+            try:
+                return constant(ev.use(base)[where])
+            except TypeError as error:
+                raise raising(error) from error
         from .operators import fold
 
         return fold(ev, operator.getitem, base, index)
@@ -157,7 +166,7 @@ def _module_item(ev: Evaluator, base: Known, index: Value) -> Value:
     try:
         key = keys[operator.index(where)]
     except (IndexError, TypeError) as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
     return ev.wrap(
         base.obj._modules[key], Item(Attribute(base.source, "_modules"), key)
     )
@@ -185,7 +194,7 @@ def _module_slice_item(ev: Evaluator, base: ModuleSlice, index: Value) -> Value:
     try:
         return base.items[operator.index(position)]
     except (IndexError, TypeError) as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
 
 
 def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
@@ -230,14 +239,14 @@ def _list_store(ev: Evaluator, base: ListValue, index: Value, value: Value) -> N
         try:
             items[slice_of(ev, index)] = iterate(ev, value)
         except (ValueError, TypeError) as error:
-            raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+            raise raising(error) from error
         replace_items(ev, base, items)
         return
     where = ev.known(index, "an index")
     try:
         items[operator.index(where)] = value
     except (IndexError, TypeError) as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
     effect_if_outside(
         ev, base, lambda r, b: r.emit(f"{b}[{where}] = {r.reify(value)}"), value
     )
@@ -289,7 +298,7 @@ def delete(ev: Evaluator, base: Value, index: Value) -> None:
         try:
             del items[operator.index(where)]
         except (IndexError, TypeError) as error:
-            raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+            raise raising(error) from error
         effect_if_outside(ev, base, lambda r, b: r.emit(f"del {b}[{where}]"))
         assert base.items is not None
         ev.journal.replace_list(base.items, items)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kinds import is_a
-from .breaks import Break
+from .breaks import Break, raising
 from .frozen import is_member
 from .sizes import pin
 from .values import (
@@ -147,7 +147,7 @@ def _pure(
     try:
         result = function(*fakes, **{k: ev.builder.fake(v) for k, v in kwargs.items()})
     except Exception as error:
-        raise Break("SJ030", f"raises {type(error).__name__}: {error}") from error
+        raise raising(error) from error
     return constant(result) if is_constant(result) else Known(result, None)
 
 

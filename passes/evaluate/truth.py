@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..kinds import is_a
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
 from .sizes import compare
@@ -181,7 +181,10 @@ def size_of(ev: Evaluator, value: Value) -> int:
             if is_a(obj, enum.EnumMeta):
                 return len(ev.use(value))
             if is_constant(obj):
-                return len(ev.use(value))
+                try:
+                    return len(ev.use(value))
+                except TypeError as error:
+                    raise raising(error) from error
             if type(obj) in (dict, list, set, frozenset) or _has_library_size(obj):
                 if value.source is not None:
                     ev.guards.type_of(value.source, obj)
