@@ -8,10 +8,13 @@ keep(f)                    becomes       lambda_ = native(2)
                                          keep(lambda_)
 
 The one that makes it runs with those globals and cells; the residual program has others.
+So it is where the function names a variable that is not bound and that the residual
+program has: in that cell is nothing.
 """
 
 from __future__ import annotations
 
+from types import CellType
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -20,9 +23,8 @@ from srcjit.source import FunctionSource
 
 from ..program import Native
 from ..resume import function_of
-from .nested_functions import free_names
+from .nested_functions import free_names, unbound_names
 from .resuming import user_cells
-from .unbound_names import missing_cells
 from .values import FunctionValue
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ def make_elsewhere(
             names.add(given)
     params = sorted(names)
     user_cells(ev, frame, [statement])  # guards them
-    cells = {**frame.scope.cells, **missing_cells(frame, [statement])}
+    unbound = unbound_names(function) - {name, *names}
+    cells = {**frame.scope.cells, **{missing: CellType() for missing in unbound}}
     maker = ev.namer.fresh(f"make_{name}")
     returned = cst.parse_statement(f"return {name}\n")
     assert isinstance(returned, cst.SimpleStatementLine)

@@ -15,7 +15,6 @@ import libcst as cst
 
 from srcjit.source import FunctionSource
 
-from ..program import NOT_BOUND
 from ..scopes import captured, local_names, reads, rename
 from .binding import Signature, bind
 from .breaks import Break
@@ -175,6 +174,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     from .names import load
     from .native_statements import needs_own_globals
     from .split import mentions
+    from .unbound_names import leave_unbound, names_in_use
 
     ev = residual.ev
     source = nested_source(function)
@@ -188,6 +188,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     name = residual.variable(source.name)
     ev.journal.set_attr(function, "name", name)
     mapping = {source.name: name} if source.name in function.frame.locals else {}
+    missing = unbound_names(function) - {source.name}
     place = len(residual.lines)
     for free in free_names(function):
         value = load(ev, function.frame, free)
@@ -197,6 +198,10 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
         text = residual.reify(value)
         if not text.isidentifier():
             text = residual.hold(value, free)
+        if text in missing:
+            held = residual.fresh(free)
+            residual.emit(f"{held} = {text}")
+            text = held
         if text != free:
             mapping[free] = text
     captures = len(residual.lines)
@@ -209,11 +214,9 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
             changed = param.with_changes(default=default)
             statement = statement.deep_replace(param, changed)
     origin = ev.origin_of(function.frame, function.node)
-    for missing in unbound_names(function) & ev.own_locals:
-        ev.own_locals.discard(missing)
-        residual.constants[missing] = NOT_BOUND
+    leave_unbound(ev, missing)
     assert isinstance(statement, cst.FunctionDef)
-    foreign = needs_own_globals(ev, function.frame)
+    foreign = needs_own_globals(ev, function.frame) or bool(names_in_use(ev, missing))
     holding = any(mentions(line, name) for line, _, _ in residual.lines[place:captures])
     if foreign and holding:
         raise Break("SJ020", f"`{source.name}` is held by what it captures")

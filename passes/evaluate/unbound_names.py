@@ -50,9 +50,13 @@ def must_be_missing(
     """
     missing = set(missing_cells(frame, statements))
     bound = missing & writes(statements).union(*(deleted(s) for s in statements))
+    return names_in_use(ev, missing) | bound, bound
+
+
+def names_in_use(ev: Evaluator, missing: set[str]) -> set[str]:
+    """Those of the names by which the program has a variable: it is another one."""
     constants = ev.residual.constants
-    taken = {n for n in missing - ev.own_locals if constants.get(n) is not NOT_BOUND}
-    return taken | bound, bound
+    return {n for n in missing - ev.own_locals if constants.get(n) is not NOT_BOUND}
 
 
 def leave_unbound(ev: Evaluator, missing: set[str]) -> None:

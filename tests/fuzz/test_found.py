@@ -335,6 +335,26 @@ FOUND = {
         return g1, g2
         """,
     ),
+    "a function finds unbound what is so, also where the program has such a variable": (
+        "tensors known",
+        """
+        v1 = a.sin()
+        x = v1
+        if b.sum() > 100:
+            return x
+        def fn1(p1=n):
+            return p1, x, v1
+        fn2 = lambda: v1
+        del v1
+        keep([fn1, fn2])
+        for f in (fn1, fn2):
+            try:
+                opaque(f())
+            except NameError as e1:
+                print(type(e1), e1)
+        return x
+        """,
+    ),
 }
 
 
