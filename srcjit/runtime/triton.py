@@ -30,6 +30,7 @@ from .triton_compile import (
     triton_available,
 )
 from .triton_launcher import INT32, write_launcher
+from .triton_load import Start, load
 
 __all__ = [
     "cross_compile",
@@ -37,6 +38,7 @@ __all__ = [
     "launch",
     "load_text",
     "precompile",
+    "prepare",
     "triton_available",
 ]
 
@@ -109,8 +111,18 @@ def _interpreted_launcher(
 
 
 def _compiled_for(
+    kernel: Any,
+    constants: dict[str, Any],
+    args: tuple[Any, ...],
+    aligned: bool,
+) -> Start:
+    variant = _variant(kernel, constants, args, aligned)
+    return _compile_once(kernel, variant, constants, _current_target()).result()
+
+
+def _variant(
     kernel: Any, constants: dict[str, Any], args: tuple[Any, ...], aligned: bool
-) -> Any:
+) -> Variant:
     annotated = [p.annotation_type for p in kernel.params if p.name not in constants]
     types, divisible = [], []
     for value, annotation in zip(args, annotated, strict=False):
@@ -128,8 +140,7 @@ def _compiled_for(
         else:
             types.append(annotation or "fp32")
             divisible.append(False)
-    variant = Variant(tuple(types), tuple(divisible))
-    return _compile_once(kernel, variant, constants, _current_target()).result()
+    return Variant(tuple(types), tuple(divisible))
 
 
 @dataclass
@@ -174,6 +185,12 @@ def _compiler_threads() -> ThreadPoolExecutor:
 
 
 def _current_target() -> Any:
+    if torch.version.hip is None:
+        # As Triton's driver says, which a C compiler must build before it says anything.
+        from triton.backends.compiler import GPUTarget
+
+        major, minor = torch.cuda.get_device_capability()
+        return GPUTarget("cuda", major * 10 + minor, 32)
     from triton.runtime import driver
 
     return driver.active.get_current_target()
@@ -186,7 +203,7 @@ def _compile_once(
     target: Any,
     *,
     pool: bool = False,
-) -> Future[Any]:
+) -> Future[Start]:
     with _lock:
         compilations = kernel.__dict__.setdefault(
             "srcjit_compilations", _Compilations()
@@ -195,15 +212,10 @@ def _compile_once(
     device = torch.cuda.current_device()
     key = (variant, repr(sorted(constants.items())), repr(target), device)
 
-    def work() -> Any:
-        made = compile_kernel(kernel, variant, constants, target)
-        if pool:
-            # Also what the first launch would do: build the launcher, load the machine code.
-            with torch.cuda.device(device):
-                _ = made.run
-        return made
+    def work() -> Start:
+        return load(compile_kernel(kernel, variant, constants, target), device)
 
-    future: Future[Any] = compilations.submit(key, work, pool)
+    future: Future[Start] = compilations.submit(key, work, pool)
     return future
 
 
@@ -223,6 +235,14 @@ def precompile(
             continue
         variant, target = Variant.parse(signature), _current_target()
         _compile_once(kernel, variant, dict(constants), target, pool=True)
+
+
+def prepare(kernel: Any, *args: Any, **constants: Any) -> None:
+    """Starts compiling in a thread what a `launch` with arguments like these will need."""
+    if is_interpreted(kernel):
+        return
+    variant = _variant(kernel, constants, args, aligned=True)
+    _compile_once(kernel, variant, constants, _current_target(), pool=True)
 
 
 def empty_cuda(

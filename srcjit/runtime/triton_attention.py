@@ -7,13 +7,18 @@ Only emitted modules import this: it imports Triton.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 import triton
 import triton.language as tl
 
-from .triton import launch
+from .triton import launch, prepare
 
 BLOCK, ROWS = 1024, 64
+
+_seen: set[tuple[object, ...]] = set()
+"""Element types and sizes for which the kernels are compiled, or soon will be."""
 
 
 def attend_cuda(
@@ -32,6 +37,11 @@ def attend_cuda(
         scale: What the products are multiplied by.
         size: Size of the result, which has as many elements as `query`.
     """
+    like = (query.dtype, query.shape, key.shape)
+    if like not in _seen:
+        _seen.add(like)
+        # While cuDNN is loaded and plans; it lays its result out as the queries are.
+        prepare(mend_rows, *mending(query, query, key, scale), **_constants(query))
     made = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
         query, key, value, None, False, scale=scale
     )[0]
@@ -50,26 +60,26 @@ def mend(
     each row is looked at, and only where it is 0 the row, and only where that is 0 its scores.
     The logarithms of the sums, which tell, too, would cost more than this.
     """
-    batch, heads, rows, width = made.shape
-    launch(
-        mend_rows,
-        batch * heads * (-(-rows // BLOCK)),
-        made,
-        query,
-        key,
-        heads,
-        rows,
-        key.shape[2],
-        width,
-        scale,
-        *made.stride()[:3],
-        *query.stride()[:3],
-        *key.stride()[:3],
-        BLOCK=BLOCK,
-        ROWS=ROWS,
-        WIDTH=max(16, triton.next_power_of_2(width)),
-        num_warps=4,
-    )
+    batch, heads, rows, _ = made.shape
+    programs = batch * heads * (-(-rows // BLOCK))
+    launch(mend_rows, programs, *mending(made, query, key, scale), **_constants(query))
+
+
+def mending(
+    made: torch.Tensor, query: torch.Tensor, key: torch.Tensor, scale: float
+) -> tuple[torch.Tensor | float, ...]:
+    """Arguments of `mend_rows`."""
+    _, heads, rows, width = made.shape
+    strides = (t.stride()[:3] for t in (made, query, key))
+    numbers = (heads, rows, key.shape[2], width, scale)
+    return (made, query, key, *numbers, *itertools.chain(*strides))
+
+
+def _constants(query: torch.Tensor) -> dict[str, int]:
+    width = max(16, triton.next_power_of_2(query.shape[-1]))
+    # What is hardly ever reached need not be pipelined, nor take registers for that.
+    sizes = {"BLOCK": BLOCK, "ROWS": ROWS, "WIDTH": width}
+    return {**sizes, "num_warps": 4, "num_stages": 1}
 
 
 def laid_out(made: torch.Tensor) -> torch.Tensor:

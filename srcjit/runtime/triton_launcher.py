@@ -7,7 +7,7 @@ For two tensors, an int and the constant BLOCK=1024, what the first call looked 
         p1 = a1.data_ptr()
         if (p0 | p1) & 15 or a2 & 15 or not -2147483648 <= a2 < 2147483648 or ...:
             return any_norm(grid, a0, a1, a2)
-        start(grid, 1, 1, stream(0), function, ..., p0, p1, a2, 1024)
+        start(function, grid, 1, 1, ..., (p0, p1, a2, ...), stream(0))
 
 and `any_norm` looks up the variant of the kernel that fits, which is compiled if it is new.
 Raw addresses are passed, so that the launcher in C need not ask each tensor for its own.
@@ -16,18 +16,18 @@ Raw addresses are passed, so that the launcher in C need not ask each tensor for
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .triton_compile import ALIGNMENT
+from .triton_load import MOST_PROGRAMS, Start, launch_call
 
 LOW = ALIGNMENT - 1
 INT32 = (-(2**31), 2**31 - 1)
 
-Compile = Callable[[tuple[Any, ...], bool], Any]
-"""Compiles for these arguments, with or without the assumption of aligned pointers."""
+Compile = Callable[[tuple[Any, ...], bool], Start]
+"""Compiles and loads for these arguments, assuming aligned pointers or not."""
 
 
 def write_launcher(
@@ -78,21 +78,12 @@ class _LauncherWriter:
             "stream": torch._C._cuda_getCurrentRawStream,
             "on_device": on_device,
         }
-        values = {
-            p.name: f"p{i}" if i in self.tensors else f"a{i}"
-            for i, p in enumerate(free[: len(args)])
-        }
-        for position, p in enumerate(kernel.params):
-            if p.name not in values:
-                self.namespace[f"c{position}"] = constants.get(p.name, p.default)
-                values[p.name] = f"c{position}"
-        passed = "".join(f"{values[p.name]}, " for p in kernel.params)
-        self.style = launch_style()
-        self.call = self.style.call.format(args=passed)
+        values = [f"p{i}" if i in self.tensors else f"a{i}" for i in range(len(args))]
+        self.passed = "".join(f"{value}, " for value in values)
         self.parameters = ", ".join(f"a{i}" for i in range(len(args)))
         pointers = " | ".join(f"p{i}" for i in self.tensors)
         self.pointers = f"({pointers})" if len(self.tensors) > 1 else pointers
-        self.variants: dict[Any, tuple[Any, ...]] = {}
+        self.variants: dict[Any, Start] = {}
 
     def write(self) -> Callable[..., None]:
         """Returns the fast function."""
@@ -102,12 +93,15 @@ class _LauncherWriter:
         run: Callable[..., None] = self.namespace[f"launch_{self.name}"]
         return run
 
-    def _variant(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _variant(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> Start:
         found = self.variants.get(key)
         if found is None:
-            found = self.style.facts(self.compiled(args, key[0] == 0))
+            found = self.compiled(args, key[0] == 0)
             self.variants[key] = found
         return found
+
+    def _call(self, **filled: str) -> str:
+        return launch_call().format(args=self.passed, **filled)
 
     def _addresses(self) -> list[str]:
         return [f"    p{i} = a{i}.data_ptr()" for i in self.tensors]
@@ -124,12 +118,14 @@ class _LauncherWriter:
             f"    device = a{first}.get_device()",
             "    if device != current_device():",
             f"        return on_device(device, {name}, grid, {self.parameters})",
-            f"    key = {', '.join(key)}",
-            "    start, function, facts, shape, rest = "
-            f"variant(key, ({self.parameters},))",
             "    x, y, z = (grid, 1, 1) if grid.__class__ is int else (*grid, 1, 1)[:3]",
+            f"    if x * y * z > {MOST_PROGRAMS}:",
+            f"        raise OverflowError(f'too many programs of {self.name}: {{grid}}')",
+            f"    key = {', '.join(key)}",
+            f"    how = variant(key, ({self.parameters},))",
+            "    start, function, shape, rest = how.start, how.function, how.shape, how.rest",
             "    if x and y and z:",
-            f"        {self.call.format(x='x', y='y', z='z', device='device')}",
+            f"        {self._call(x='x', y='y', z='z', device='device')}",
         ]
 
     def _fast(self) -> list[str]:
@@ -152,28 +148,27 @@ class _LauncherWriter:
             differs.append(f"a{first}.get_device() != {self.home}")
             differs.append(f"current_device() != {self.home}")
         with torch.cuda.device(self.home):
-            start, function, facts, shape, rest = self._variant(tuple(key), args)
+            how = self._variant(tuple(key), args)
         bound = {
-            "start": start,
-            "function": function,
-            "facts": facts,
+            "start": how.start,
+            "function": how.function,
             "stream": self.namespace["stream"],
-            **{f"s{i}": part for i, part in enumerate(shape)},
-            **{f"r{i}": part for i, part in enumerate(rest)},
+            **{f"s{i}": part for i, part in enumerate(how.shape)},
+            **{f"r{i}": part for i, part in enumerate(how.rest)},
         }
         self.namespace |= bound
         # Defaults are local variables: the cheapest names there are.
         defaults = ", ".join(f"{n}={n}" for n in bound)
-        call = self.call.replace(
-            "*shape", ", ".join(f"s{i}" for i in range(len(shape)))
-        )
-        call = call.replace("*rest", ", ".join(f"r{i}" for i in range(len(rest))))
+        call = self._call(x="grid", y="1", z="1", device=str(self.home))
+        shape = "".join(f"s{i}, " for i in range(len(how.shape)))
+        call = call.replace("*shape, ", shape)
+        call = call.replace("*rest", ", ".join(f"r{i}" for i in range(len(how.rest))))
         return [
             f"def launch_{self.name}(grid, {self.parameters}, {defaults}):",
             *self._addresses(),
             f"    if {' or '.join(differs)}:",
             f"        return any_{self.name}(grid, {self.parameters})",
-            f"    {call.format(x='grid', y='1', z='1', device=str(self.home))}",
+            f"    {call}",
         ]
 
 
@@ -183,66 +178,3 @@ def on_device(device: int, run: Callable[..., None], *args: Any) -> None:
         raise TypeError("a Triton kernel needs CUDA tensors, got one on the CPU")
     with torch.cuda.device(device):
         run(*args)
-
-
-@dataclass(frozen=True)
-class LaunchStyle:
-    """How this version of Triton starts a compiled kernel.
-
-    Attributes:
-        call: Statement of the launcher; `{args}` are the kernel's arguments, each with a
-            comma, and `{{x}}`, `{{y}}`, `{{z}}`, `{{device}}` are filled in after them.
-        facts: Makes `(start, function, facts, shape, rest)` of a compiled kernel.
-    """
-
-    call: str
-    facts: Callable[[Any], tuple[Any, ...]]
-
-
-def launch_style() -> LaunchStyle:
-    """Finds the cheapest entry: the C function below `CudaLauncher.__call__` where known.
-
-    `CudaLauncher.__call__` only allocates scratch memory before it calls that function;
-    a kernel without scratch memory does not need it. Triton 3.7 has one C function for all
-    kernels that takes the arguments as a tuple, 3.6 one per signature that takes them flat.
-    """
-    version = _triton_version()
-    begin = "start({{x}}, {{y}}, {{z}}, stream({{device}}), function, "
-    if version >= (3, 8) or version < (3, 5):
-        return LaunchStyle(
-            begin + "facts, None, None, None, {args})",
-            lambda kernel: (
-                kernel.run,
-                kernel.function,
-                kernel.packed_metadata,
-                (),
-                (),
-            ),
-        )
-    if version >= (3, 7):
-        tail = "*shape, facts, None, None, None, None, None, *rest, ({args}))"
-    else:
-        tail = "*shape, None, None, facts, None, None, None, {args})"
-    return LaunchStyle(begin + tail, _direct_facts)
-
-
-def _direct_facts(kernel: Any) -> tuple[Any, ...]:
-    runner = kernel.run
-    if runner.global_scratch_size or runner.profile_scratch_size:
-        raise RuntimeError(
-            f"kernel {kernel.name} needs scratch memory, which launch() does not allocate"
-        )
-    shape = (runner.launch_cooperative_grid, runner.launch_pdl)
-    rest = (
-        (runner.arg_annotations, runner.kernel_signature)
-        if hasattr(runner, "arg_annotations")
-        else ()
-    )
-    return runner.launch, kernel.function, kernel.packed_metadata, shape, rest
-
-
-def _triton_version() -> tuple[int, int]:
-    import triton
-
-    major, minor = triton.__version__.split(".")[:2]
-    return int(major), int(minor)
