@@ -27,7 +27,8 @@ from .attention_form import Attention
 from .attention_library import Library
 from .axes import tidy
 from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
-from .grouping import Group, Plan, plan
+from .grouping import plan
+from .groups import Group, Plan
 from .in_place import Targets, candidates, safe
 from .loops import (
     Const,

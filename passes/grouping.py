@@ -27,60 +27,20 @@ The rules, by bytes moved through memory:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 
 from torch import fx
 
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
+from .groups import Group, Plan, base_of, extern_operands
 from .indexing import product
 from .loops import Expr
+from .partition import is_random
 from .peaks import amount, eager_peak, planned_peak
 from .points import NotHere, Trial
 from .spaces import Frame, same
 
 MAX_INLINED = 200
 """Primitives that are inlined into one value before it becomes an anchor."""
-
-
-@dataclass(eq=False)
-class Group:
-    """Anchors that share a loop nest, or one extern call.
-
-    Attributes:
-        position: Position of the first member, for a stable order.
-        frame: The iteration space; None for an extern call.
-        members: Definition -> level.
-        extern: The node of an extern call.
-        before: Groups that must run before this one, transitively, as a bit set of `number`.
-        reads: The memory that it reads.
-    """
-
-    number: int
-    position: int
-    frame: Frame | None = None
-    members: dict[Definition, str] = field(default_factory=dict)
-    extern: fx.Node | None = None
-    before: int = 0
-    reads: dict[Definition, None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What grouping decided.
-
-    Attributes:
-        groups: In an order in which they can run.
-        home: Anchor -> its group.
-        stored: Anchors that must be in memory: results, operands of extern calls, and what
-            other groups read.
-        lowered: The definitions.
-    """
-
-    groups: tuple[Group, ...]
-    home: dict[Definition, Group]
-    stored: frozenset[Definition]
-    lowered: Lowered
-    inlined: frozenset[Definition]
 
 
 def plan(lowered: Lowered) -> Plan:
@@ -98,25 +58,6 @@ def plan(lowered: Lowered) -> Plan:
 
 def _read(d: Definition, lowered: Lowered) -> Iterable[Definition]:
     return extern_operands(d.node, lowered) if d.kind == EXTERN else d.operands
-
-
-def base_of(definition: Definition) -> Definition:
-    """The definition whose memory a view shares."""
-    while definition.kind == VIEW:
-        definition = definition.accesses[0].operand
-    return definition
-
-
-def extern_operands(node: fx.Node, lowered: Lowered) -> Iterator[Definition]:
-    """Tensors that an extern call takes."""
-    if node in lowered.streams:
-        yield from lowered.streams[node].operands
-        return
-    for used in node.all_input_nodes:
-        value = lowered.values[used]
-        for d in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(d, Definition):
-                yield d
 
 
 class _Grouping:
@@ -475,12 +416,6 @@ class _Grouping:
             done |= 1 << ready.number
             left.remove(ready)
             yield ready
-
-
-def is_random(node: fx.Node) -> bool:
-    """True for a call that advances a random generator."""
-    tags = getattr(node.target, "tags", ())
-    return any(str(tag).endswith("nondeterministic_seeded") for tag in tags)
 
 
 def _points(d: Definition) -> Expr:

@@ -29,7 +29,7 @@ from torch import fx
 from .attention_library import Operand
 from .definitions import EXTERN, SOURCE, Definition, Number
 from .fuse import Attend, Call, Launch, Schedule
-from .grouping import base_of
+from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .plans import ATenGraph

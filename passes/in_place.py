@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import sympy
 
 from .definitions import Definition
-from .grouping import Group, Plan
+from .groups import Group, Plan
 from .loops import Kernel, Load, Store, walk
 
 Targets = Mapping[Definition, Definition]

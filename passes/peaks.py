@@ -27,7 +27,7 @@ from .definitions import EXTERN, VIEW, Definition, Lowered
 from .loops import Expr
 
 if TYPE_CHECKING:
-    from .grouping import Plan
+    from .groups import Plan
 
 Step = tuple[Sequence[Definition], Iterable[Definition]]
 """What one step puts into memory, and what it reads."""

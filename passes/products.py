@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .partition import is_random
 from .plans import ATenGraph
 
 aten = torch.ops.aten
@@ -49,9 +50,7 @@ def _is_impure(node: fx.Node) -> bool:
     if node.op in ("placeholder", "output"):
         return True
     schema = getattr(node.target, "_schema", None)
-    tags = getattr(node.target, "tags", ())
-    random = any(str(t).endswith("nondeterministic_seeded") for t in tags)
-    return random or (schema is not None and not schema.returns)
+    return is_random(node) or (schema is not None and not schema.returns)
 
 
 def _ride(add: fx.Node, keep_fp32: bool) -> bool:
