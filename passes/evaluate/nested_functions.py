@@ -178,7 +178,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
 
     ev = residual.ev
     source = nested_source(function)
-    captured = set(free_names(function))
+    captured = {*free_names(function), *unbound_names(function)}
     share_rebound(ev, function.frame, captured, f"`{source.name}`")
     defaults = {
         name: residual.reify(value) for name, value in function.defaults.items()

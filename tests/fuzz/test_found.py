@@ -355,6 +355,27 @@ FOUND = {
         return x
         """,
     ),
+    "a variable that a function names may be bound once it is made, or not any more": (
+        "tensors known",
+        """
+        v1 = v2 = a.sin()
+        def fn1():
+            nonlocal v1
+            v1 = v2 + 1
+        def fn2(k=1):
+            return fn2, k
+        del v1
+        v3 = fn2
+        del fn2
+        keep([fn1, v3])
+        fn1()
+        try:
+            v3()
+        except NameError as e1:
+            print(type(e1), e1)
+        return v1
+        """,
+    ),
 }
 
 
