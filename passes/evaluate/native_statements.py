@@ -98,7 +98,7 @@ def emit_native(
     if (
         needs_own_globals(ev, frame)
         or used_globals(frame, statements)
-        or (apart and not has_return(statements))
+        or ((apart or _made_otherwise(ev, statements)) and not has_return(statements))
     ):
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
     leave_unbound(ev, set(missing_cells(frame, statements)))
@@ -143,6 +143,21 @@ def emit_native(
     if uncertain:
         residual.constants["UNBOUND"] = UNBOUND
     return {name: renamed[name] for name in bound}
+
+
+def _made_otherwise(ev: Evaluator, statements: list[Any]) -> bool:
+    """Whether a function or class would be made in a variable of another name.
+
+    Its `__name__` is that of the definition, and a decorator or base class may read it
+    before anybody could set it right.
+    """
+    made = {
+        part.name.value
+        for statement in statements
+        for part in subtree(statement)
+        if isinstance(part, cst.FunctionDef | cst.ClassDef)
+    }
+    return not made & writes(statements) <= ev.own_locals
 
 
 def _probe(name: str) -> str:

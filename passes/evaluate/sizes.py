@@ -24,6 +24,7 @@ import torch
 
 from ..program import Guard, GuardSet, TensorGuard
 from .breaks import Break
+from .size_bounds import fits
 from .size_text import IN_CONDITIONS, CannotSpell, spelled
 from .sources import Argument, Item, Source
 from .values import Known, ListValue, Scalar, TupleValue, Value, constant
@@ -171,6 +172,11 @@ class Sizes:
                 return ListValue(items)
             return TupleValue(items, type(result))
         return constant(result)
+
+    def fitting(self, result: Any) -> Value | None:
+        """Returns the value for a number if it has 64 bits, else None."""
+        ints = {s for s, place in self.places.items() if place.guard in self.numbers}
+        return self.value(result) if fits(result, ints) else None
 
     def _number(self, symbol: Any) -> Value:
         expression = symbol.node.expr
@@ -322,7 +328,7 @@ def binary(ev: Evaluator, name: str, left: Value, right: Value) -> Value | None:
     if function is not None and not any(n is None for n in operands):
         if name in ("floordiv", "mod"):
             return _divided(ev, name, *operands)
-        return ev.sizes.value(function(*operands))
+        return ev.sizes.fitting(function(*operands))
     symbol = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "pow": "**"}.get(name)
     if symbol is None or (name == "pow" and not _is_root(right)):
         return None
@@ -388,14 +394,14 @@ def _divided(ev: Evaluator, name: str, left: Any, right: Any) -> Value | None:
         return None
     whole = left // right if bool(left >= 0) else -((right - 1 - left) // right)
     if name == "floordiv":
-        return ev.sizes.value(whole)
+        return ev.sizes.fitting(whole)
     rest = left % right if bool(left >= 0) else left - right * whole
-    return ev.sizes.value(rest)
+    return ev.sizes.fitting(rest)
 
 
 def negated(ev: Evaluator, value: Scalar) -> Value | None:
     """Returns `-value`, or None for a float."""
-    return ev.sizes.value(-value.symbol) if value.kind is int else None
+    return ev.sizes.fitting(-value.symbol) if value.kind is int else None
 
 
 def compare(

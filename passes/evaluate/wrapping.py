@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ..kinds import is_a, namespace_of
 from . import named_tuples
 from .breaks import Break
+from .size_bounds import LARGE_NUMBER
 from .sources import Argument, Attribute, Item, Source
 from .values import (
     DefaultDictValue,
@@ -47,7 +48,6 @@ _FIXED = (
 """Objects that no store changes as far as evaluation knows."""
 _BUILTIN = (dict, list, tuple, set, frozenset, torch.Tensor, torch.nn.Parameter)
 _LARGE_CONTAINER = 1024
-_LARGE_NUMBER = 2**62
 
 
 def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
@@ -59,7 +59,7 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     if (
         type(obj) in _NUMBERS
         and source.guard in ev.dynamic
-        and abs(obj) < _LARGE_NUMBER
+        and abs(obj) < LARGE_NUMBER
     ):
         return _dynamic_number(ev, obj, source)
     if is_constant(obj) and type(obj) is not tuple:
@@ -187,7 +187,7 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
         return seen[0]
     ev.guards.add(f"type({source.guard}) is {kind.__name__}")
     if kind is int:
-        ev.guards.add(f"-{_LARGE_NUMBER} < {source.guard} < {_LARGE_NUMBER}")
+        ev.guards.add(f"-{LARGE_NUMBER} < {source.guard} < {LARGE_NUMBER}")
     text = source.residual
     if not isinstance(source, Argument):
         # The path may lead to another number once the program has written there.

@@ -376,6 +376,51 @@ FOUND = {
         return v1
         """,
     ),
+    "a definition that Python runs makes what is called as the user calls it": (
+        "tensors known",
+        """
+        def seen(made):
+            copied = (*functools.WRAPPER_ASSIGNMENTS, '__kwdefaults__')
+            @functools.wraps(made, copied)
+            def wrapper(*args):
+                GLOBAL.append((made.__name__, made.__qualname__))
+                return made(*args)
+            return wrapper
+        class Base:
+            def __init_subclass__(cls):
+                keep((cls.__name__, cls.__qualname__))
+        for i in nums[:3]:
+            b[b > 0] = i
+            @seen
+            def made(p4, k=n):
+                return c + p4.shape[0] + k + b
+            @seen
+            class Made(Base):
+                held = i
+                def area(self):
+                    return self.held
+            if flag:
+                a = made(made(a))
+            keep(Made().area.__qualname__)
+        return made.__name__, Made.__qualname__
+        """,
+    ),
+    "a number that is computed from symbols has 64 bits where an operation takes it": (
+        "tensors symbolic",
+        """
+        v1 = a * (((3 << 65) + n) % 1000003), a * (n * n * n % 7)
+        try:
+            a * ((3 << 65) + n)
+        except OverflowError as e1:
+            print(e1)
+        try:
+            a * -(n * 2**63)
+        except OverflowError as e1:
+            print(e1)
+        v4 = torch.cos(a) * (n * 2**64)
+        return v1
+        """,
+    ),
 }
 
 
