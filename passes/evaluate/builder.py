@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 
 from ..contents import contents
 from ..program import Segment
-from . import fake_runs
+from . import fake_runs, size_bounds
 from .breaks import Break
 from .frozen import is_frozen
 from .raising import Facts
@@ -196,6 +197,8 @@ class SegmentBuilder:
             result, self._facts = fake_runs.run(
                 self.evaluator, kind, target, fake_args, fake_kwargs
             )
+            if size_bounds.is_wide((fake_args, fake_kwargs), self.evaluator.wide):
+                self._facts = replace(self._facts, risky=True)
         except Break as stop:
             if stop.diagnostic.code == "SJ020":
                 stop.needs_known = _first_scalar([*args, *kwargs.values()])

@@ -125,6 +125,8 @@ class Evaluator:
         self.arguments: dict[str, Any] = {}
         self.own_locals: set[str] = set()
         """Locals of the function (no parameters) that the residual program does not use yet."""
+        self.wide: set[Any] = set()
+        """Symbols of run-time ints that may have more than 64 bits."""
         self.can_split = True
         self.finished = False
         self.memo: dict[Any, tuple[Value, Source]] = {}
@@ -350,13 +352,18 @@ class Evaluator:
             else value
         )
 
-    def scalar(self, text: str, kind: type, hint: str) -> Scalar:
-        """Returns a new run-time number of exact type `kind` (int, float or bool)."""
+    def scalar(self, text: str, kind: type, hint: str, *, wide: bool = False) -> Scalar:
+        """Returns a new run-time number of exact type `kind` (int, float or bool).
+
+        If it is `wide`, it may be an int of more than 64 bits.
+        """
         symbol: Any = None
         shape_env = self.shape_env()
         with shape_env.ignore_fresh_unbacked_symbols():
             if kind is int:
                 symbol = shape_env.create_unbacked_symint()
+                if wide:
+                    self.wide.add(symbol.node.expr)
             elif kind is float:
                 symbol = shape_env.create_unbacked_symfloat()
             elif kind is bool:

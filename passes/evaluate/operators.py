@@ -254,7 +254,7 @@ def _scalar(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
             )
         texts = [operand_text(ev, v) for v in (left, right)]
         return ev.scalar(
-            f"({texts[0]} {_SAFE_SCALAR[name]} {texts[1]})", kind, "number"
+            f"({texts[0]} {_SAFE_SCALAR[name]} {texts[1]})", kind, "number", wide=True
         )
     result: type | None = None
     if all(kind in (int, float, bool) for kind in kinds):
@@ -337,7 +337,7 @@ def unary(ev: Evaluator, node_type: type, operand: Value) -> Value:
         and name != "invert"
     ):
         return ev.scalar(
-            f"({symbol}{operand_text(ev, operand)})", operand.kind, "number"
+            f"({symbol}{operand_text(ev, operand)})", operand.kind, "number", wide=True
         )
     if isinstance(operand, Scalar) and operand.sizes:
         return fold(ev, function, operand)

@@ -11,10 +11,11 @@ have 64 bits at every step, or that becomes a condition of the specialization
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Set
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 _LIMIT = 2**63
 LARGE_NUMBER = 2**62
@@ -40,6 +41,20 @@ def fits(number: Any, ints: Container[Any]) -> bool:
     if _is_certain(number.node.expr, ints):
         return True
     return bool(number < _LIMIT) and bool(number > -_LIMIT)
+
+
+def is_wide(operands: Any, wide: Set[Any]) -> bool:
+    """Whether one of an operation's operands may have more than 64 bits.
+
+    Args:
+        operands: What the operation is given.
+        wide: Symbols of run-time numbers that may be as large as they like.
+    """
+    return bool(wide) and any(
+        not wide.isdisjoint(operand.node.expr.free_symbols)
+        for operand in pytree.tree_leaves(operands)
+        if isinstance(operand, torch.SymInt)
+    )
 
 
 def _is_certain(expression: Any, ints: Container[Any]) -> bool:

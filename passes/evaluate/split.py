@@ -270,7 +270,8 @@ def native(
     for name, variable in bound.items():
         value: Value = Unknown(variable)
         if stop.result is not None and len(bound) == 1:
-            value = ev.scalar(variable, stop.result, variable)
+            wide = stop.diagnostic.code != "SJ103"  # computed, not read from a tensor
+            value = ev.scalar(variable, stop.result, variable, wide=wide)
         ev.journal.set_item(frame.env, name, value)
     if not harmless:
         resuming.resume_here(ev)

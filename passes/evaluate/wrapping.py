@@ -56,11 +56,7 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
     One object is one value: when a second source reaches an object that was seen before, a guard
     fixes that both are the same.
     """
-    if (
-        type(obj) in _NUMBERS
-        and source.guard in ev.dynamic
-        and abs(obj) < LARGE_NUMBER
-    ):
+    if type(obj) in _NUMBERS and source.guard in ev.dynamic and abs(obj) < LARGE_NUMBER:
         return _dynamic_number(ev, obj, source)
     if is_constant(obj) and type(obj) is not tuple:
         return _constant(ev, obj, source)
