@@ -36,6 +36,10 @@ def load(ev: Evaluator, function: FunctionValue, name: str) -> Value:
         return constant(function.frame.scope.globals.get("__name__"))
     if name == "__doc__":
         return constant(_docstring(function))
+    if name == "__type_params__" and hasattr(function_type, name):
+        # Python 3.12's `functools.wraps` copies it.
+        if getattr(function.node, "type_parameters", None) is None:
+            return constant(())
     if name == "__annotations__" and not _annotated(function):
         return DictValue({})
     if name in _SPECIAL or hasattr(function_type, name):

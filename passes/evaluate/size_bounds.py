@@ -32,7 +32,7 @@ def fits(number: Any, ints: Container[Any]) -> bool:
         ints: Symbols that stand for ints from outside; the others are sizes.
     """
     if not isinstance(number, torch.SymInt):
-        return abs(number) < _LIMIT
+        return bool(abs(number) < _LIMIT)
     hint = number.node.hint
     if hint is None:
         return True  # not at hand, which is said where its value is asked for
