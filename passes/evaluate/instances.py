@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import enum
+import re
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from . import class_lookup, enums, named_tuples
 from .binding import Signature, bind
 from .breaks import Break
 from .frozen import is_frozen
+from .sources import Bound
 from .values import InstanceValue, Known, TupleValue, Value
 
 if TYPE_CHECKING:
@@ -95,9 +97,26 @@ def _named_tuple(
 
 
 def _generated_init(cls: Any) -> bool:
-    """Whether `__init__` is the one that `dataclass` wrote."""
-    code = getattr(cls.__init__, "__code__", None)
-    return code is not None and code.co_filename == "<string>"
+    """Whether `__init__` is the one that `dataclass` wrote for the fields of the class.
+
+    They may have changed since, or be those of a class that has inherited it.
+    """
+    init = cls.__init__
+    code = getattr(init, "__code__", None)
+    if code is None or code.co_filename != "<string>":
+        return False
+    fields = _fields(cls)
+    taken = [f for f in fields if f.init]
+    expected = [f.name for f in taken if not f.kw_only]
+    expected += [f.name for f in taken if f.kw_only]
+    count = code.co_argcount + code.co_kwonlyargcount
+    made = {f.name for f in fields if f.default_factory is not dataclasses.MISSING}
+    factories = _factories(init).keys()
+    return (
+        list(code.co_varnames[1:count]) == expected
+        and made <= factories
+        and factories <= {f.name for f in fields}
+    )
 
 
 def _dataclass(
@@ -107,7 +126,7 @@ def _dataclass(
     from .calls import call
 
     cls: Any = instance.cls
-    fields = [f for f in cls.__dataclass_fields__.values() if f._field_type in _STORED]
+    fields = _fields(cls)
     taken = [f for f in fields if f.init]
     signature = Signature(
         cls.__name__,
@@ -117,23 +136,53 @@ def _dataclass(
     init = class_lookup.user_function(ev, cls, cls.__init__, "__init__")
     _add_defaults(ev, signature, init)
     bound = bind(signature, args, kwargs)
-    frozen = attribute_stores.is_frozen_dataclass(cls)
+    factories = _factories(cls.__init__)
+    names = cls.__init__.__code__.co_names
+    frozen = "__setattr__" in names
     for field in fields:
         value = bound.get(field.name)
-        if field.default_factory is not dataclasses.MISSING:
+        if field.name in factories:
             if value is None or _is_factory_mark(value):
-                value = call(ev, Known(field.default_factory, None), [], {})
+                value = _held(ev, init, factories[field.name], field.name)
+                if field.default_factory is not dataclasses.MISSING:
+                    value = call(ev, value, [], {})
         if value is None or field._field_type is _INIT_ONLY:
             continue
         if frozen:
             ev.journal.set_item(instance.attributes, field.name, value)
         else:
             attribute_stores.store(ev, instance, field.name, value)
-    if hasattr(cls, "__post_init__"):
+    if "__post_init__" in names:
         given = [bound[f.name] for f in fields if f._field_type is _INIT_ONLY]
         call(ev, attributes.load(ev, instance, "__post_init__"), given, {})
-    else:
-        class_lookup.stays_absent(ev, cls, "__post_init__")
+
+
+def _fields(cls: Any) -> list[Any]:
+    found = cls.__dataclass_fields__.values()
+    return [f for f in found if f._field_type in _STORED]
+
+
+def _factories(init: FunctionType) -> dict[str, int]:
+    """Which fields `__init__` calls a factory or takes a default for, and its cell of it."""
+    found = {}
+    for index, name in enumerate(init.__code__.co_freevars):
+        match = _FACTORY_CELL.fullmatch(name)
+        if match:
+            found[match[1] or match[2]] = index
+    return found
+
+
+_FACTORY_CELL = re.compile(r"_dflt_(.+)|__dataclass_dflt_(.+)__")
+
+
+def _held(ev: Evaluator, init: Known, index: int, name: str) -> Known:
+    """The factory or default that `__init__` has, whatever the fields say by now."""
+    held = init.obj.__closure__[index].cell_contents
+    bound = ev.guards.bind(held, f"{name}_default")
+    assert init.source is not None
+    path = f"{init.source.guard}.__closure__[{index}].cell_contents"
+    ev.guards.add(f"{path} is {bound}", f"what makes `{name}`")
+    return Known(held, Bound(bound))
 
 
 _INIT_ONLY: Any = dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from srcjit.diagnostics import GraphBreakError
 from srcjit.nodes import subtree
 from srcjit.origin import Origin
 
@@ -69,16 +68,10 @@ def mentions(text: str, part: str) -> bool:
 
 
 def record(ev: Evaluator, stop: Break) -> None:
-    """Notes a graph break, once for each place where a segment ends.
-
-    Raises:
-        GraphBreakError: Under `fullgraph=True`.
-    """
+    """Notes a graph break, once for each place where a segment ends."""
     diagnostic = stop.diagnostic
     if diagnostic.origin is None:
         diagnostic = replace(diagnostic, origin=ev.statement_origin())
-    if ev.options.fullgraph:
-        raise GraphBreakError(diagnostic)
     if (
         stop.result is not None
         and diagnostic.code == "SJ020"
