@@ -12,6 +12,7 @@ variable of its own where identity matters.
 from __future__ import annotations
 
 import io
+import itertools
 import tokenize
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
 from srcjit.origin import Origin, Origins
+from srcjit.unchanged import Paths, root_of_path
 
 from . import closing
 from .evaluate.sources import Argument
@@ -38,6 +40,10 @@ from .stepwise import Place, called_from, must_run
 
 if TYPE_CHECKING:
     from .evaluate.evaluator import Evaluator
+
+
+MANY_PATHS = 8
+"""Inputs of a segment in a row that are worth being read at once."""
 
 
 class ResidualBuilder(Reifier):
@@ -173,7 +179,7 @@ class ResidualBuilder(Reifier):
             place: The line of the program, and those of the user's functions inside it.
         """
         origin, inside = place
-        args = [self.reify(value) for value in inputs]
+        args = self._read_at_once([self.reify(value) for value in inputs])
         function = segment.name
         if inside:
             # Lines of functions that were inlined, so that tracebacks show them.
@@ -188,6 +194,18 @@ class ResidualBuilder(Reifier):
             self._last_call = (names[0], f"{call}[0]", start, len(self.lines))
         else:
             self.emit(f"{', '.join(names)} = {call}", origin)
+
+    def _read_at_once(self, args: list[str]) -> list[str]:
+        """Puts paths that follow each other, if they are many, into one read of all."""
+        made: list[str] = []
+        for root, group in itertools.groupby(args, key=root_of_path):
+            paths = list(group)
+            if root and len(paths) >= MANY_PATHS:
+                name = self.constant_name(Paths(root, *paths), "paths")
+                made.append(f"*({name}.now({root}) or {name}.read({root}))")
+            else:
+                made += paths
+        return made
 
     def _call(self, name: str, args: list[str]) -> str:
         """A call, on several lines where it is long."""

@@ -17,6 +17,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from srcjit.runtime import reader
+
 Tensor = torch.Tensor
 
 try:
@@ -134,17 +136,26 @@ class TensorFacts:
         check: Callable[..., bool] = checker.check
         if torch.is_grad_enabled():
             return check
-        expected = self._expected
+        return self._with_gradients(check)
 
-        # Without grad mode PyTorch's checker takes no notice of `requires_grad`.
-        def check_without_grad_mode(*tensors: Any) -> bool:
+    def _with_gradients(self, check: Callable[..., bool]) -> Callable[..., bool]:
+        """Without grad mode PyTorch's checker takes no notice of `requires_grad`."""
+        expected = self._expected
+        module = reader.loaded()
+        if module is not None:
+            gradients, wanted = module.gradients, bytes(expected)
+            return lambda *tensors: check(*tensors) and gradients(*tensors) == wanted
+
+        def check_in_python(*tensors: Any) -> bool:
+            if reader.is_loaded():
+                self.check = self._with_gradients(check)
             return (
                 check(*tensors)
                 and not _foreign_functions()
                 and [t.requires_grad for t in tensors] == expected
             )
 
-        return check_without_grad_mode
+        return check_in_python
 
 
 def _fits(wanted: tuple[int | None, ...], found: tuple[int, ...]) -> bool:

@@ -30,6 +30,7 @@ from keyword import kwlist
 from srcjit.passes.program import Guard
 
 _IMPORTED = {
+    "CompilerFault": "srcjit.diagnostics",
     "disjoint": "srcjit.facts",
     "dispatch_modes": "srcjit.facts",
     "forward_ad": "torch.autograd",
@@ -60,6 +61,7 @@ class GuardWriter:
         self.lines: list[str] = []
         self.locals: dict[str, str] = {}
         self.wanted: set[str] = set()
+        self.raised = ""
 
     def reserve(self, name: str) -> str:
         """Returns `name`, or a name made from it that nothing else has."""
@@ -150,14 +152,19 @@ class GuardWriter:
         roots: Sequence[str],
         conditions: Sequence[Guard],
         rest: Sequence[Guard],
+        check: str,
         tensors: Sequence[str],
-    ) -> str:
+    ) -> None:
         """Asks conditions if something may have changed, and always those of `rest`.
 
-        Returns:
-            The local variable with what the paths `tensors` lead to.
+        Args:
+            unchanged: The name of what knows.
+            roots: Its arguments.
+            conditions: All conditions.
+            rest: Those that it does not know.
+            check: What checks the tensors that it knows.
+            tensors: Their paths.
         """
-        found = self.reserve("found")
         arguments = ", ".join(roots)
         lines, shared = self.lines, dict(self.locals)
         blocks = []
@@ -166,27 +173,28 @@ class GuardWriter:
             for guard in block:
                 self.require(self.hoisted(guard.text), reason=guard.reason)
             if block is conditions:
-                paths = [self.hoisted(text) for text in tensors]
-                rows = "".join(f"            {path},\n" for path in paths)
-                made = f"(\n{rows}        )" if rows else "()"
-                self.lines.append(f"        {found} = {made}")
+                if tensors:
+                    paths = [self.hoisted(text) for text in tensors]
+                    self.require(call_text(check, paths))
                 self.lines.append(f"        {unchanged}.learn({arguments})")
             blocks.append([textwrap.indent(line, "    ") for line in self.lines])
         self.lines, self.locals = lines, shared
         self.lines += [
-            f"        {found} = {unchanged}.now({arguments})",
-            f"        if {found} is None:  # not seen before, or something has changed",
+            f"        if {unchanged}.now({arguments}) is None:  # new, or changed",
             *blocks[0],
         ]
         if blocks[1]:
             self.lines += ["        else:", *blocks[1]]
-        return found
+        self.imported.setdefault("CompilerFault", self.reserve("CompilerFault"))
+        self.raised = self.imported["CompilerFault"]
 
     def function(self, name: str) -> str:
         """Returns the definition."""
         head = f"def {name}({', '.join(self.parameters)}):\n    try:\n"
+        faults = f"    except {self.raised}:\n        raise\n" if self.raised else ""
         tail = (
             "        return True\n"
+            f"{faults}"
             "    except Exception:  # a path that is not there any more\n"
             "        return False\n"
         )

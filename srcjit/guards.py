@@ -94,34 +94,34 @@ def emit_guard(
         near_name = writer.reserve("argument_tensors" if far else "tensors")
         tables.append(_table(near_name, state_name, near, classes))
         writer.require(call_text(f"{near_name}.check", [g.text for g in near]))
-    conditions = state.conditions(any_tensor=bool(near or far))
-    writer.require(*[writer.qualified(c, state_name) for c in conditions])
     before, after = _around_tensors(guard_set)
-    writer.plan([g.text for g in before] + [g.text for g in far])
     learned = _learned(before, far, guard_set, parameters)
+    # What is learned of a tensor does not notice a transform; who checks all of it does.
+    checked = near or (far if learned is None or not learned.tensors else ())
+    conditions = state.conditions(any_tensor=bool(checked))
+    writer.require(*[writer.qualified(c, state_name) for c in conditions])
+    writer.plan([g.text for g in before] + [g.text for g in far])
+    far_name = writer.reserve("tensors")
+    if far:
+        tables.append(_table(far_name, state_name, far, classes))
+    check, always = f"{far_name}.check", far
     if learned is not None:
         unchanged = writer.reserve("unchanged")
         tables.append(learned.definition(unchanged))
-        far = [*learned.tensors, *(g for g in far if g not in learned.tensors)]
-        found = writer.unless_unchanged(
+        always = [] if learned.tensors else far
+        writer.unless_unchanged(
             unchanged,
             learned.roots,
             before,
             learned.rest(before),
+            check,
             [g.text for g in learned.tensors],
         )
     else:
         for guard in before:
             writer.require(writer.hoisted(guard.text), reason=guard.reason)
-    if far:
-        far_name = writer.reserve("tensors")
-        tables.append(_table(far_name, state_name, far, classes))
-        if learned is not None:
-            others = far[len(learned.tensors) :]
-            paths = [f"*{found}", *(writer.hoisted(g.text) for g in others)]
-        else:
-            paths = [writer.hoisted(g.text) for g in far]
-        writer.require(call_text(f"{far_name}.check", paths))
+    if always:
+        writer.require(call_text(check, [writer.hoisted(g.text) for g in always]))
     for guard in after:
         writer.require(writer.hoisted(guard.text), reason=guard.reason)
     for distinct in guard_set.distinct_tensors:
@@ -313,7 +313,13 @@ def _around_tensors(guard_set: GuardSet) -> tuple[list[Guard], list[Guard]]:
 
 @dataclass(frozen=True)
 class _Learned:
-    """What is not asked again while the objects that it is about have not changed."""
+    """What is not asked again while the objects that it is about have not changed.
+
+    Attributes:
+        roots: Arguments that all of it begins at.
+        conditions: Some of the conditions.
+        tensors: All tensors that are no arguments, or none.
+    """
 
     roots: tuple[str, ...]
     conditions: tuple[Guard, ...]
@@ -344,7 +350,12 @@ def _learned(
     """Chooses what is learned from the arguments, if that is worth it."""
     fixed = set(guard_set.bindings)
     conditions = [g for g in before if may_be_learned(g.text, parameters, fixed)]
-    tensors = [g for g in far if is_path(parsed(g.text).body, parameters)]
+    # That no two tensors are one object is checked of all at once.
+    all_known = all(
+        g.cls in _PLAIN_CLASSES and is_path(parsed(g.text).body, parameters)
+        for g in far
+    )
+    tensors = far if all_known else ()
     texts = [g.text for g in conditions] + [g.text for g in tensors]
     roots = tuple(p for p in parameters if any(_begins_at(p, text) for text in texts))
     conditions = [g for g in conditions if is_about(g.text, roots)]

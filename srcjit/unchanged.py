@@ -10,17 +10,18 @@ of them only look into dictionaries, and CPython counts the changes of every dic
     )
 
     def guard(self, x):
-        found = unchanged.now(self)
-        if found is None:
+        if unchanged.now(self) is None:
             if type(self) is not Net or self.up._forward_hooks:
                 return False
-            found = (self.up._parameters['weight'],)
+            if not tensors.check(self.up._parameters['weight']):
+                return False
             unchanged.learn(self)
-        return tensors.check(*found)
+        return True
 
-`Unchanged.now` compares the versions of dictionaries and classes (`runtime/unchanged.c`) and
-returns the tensors that the paths lead to. Where it cannot know (an argument that was not seen
-before, a Python without versions, a list on a path) it returns None, and all is asked again.
+`Unchanged.now` compares the versions of dictionaries and classes, and of the tensors what
+`TensorFacts` asks of them (`runtime/unchanged.cpp`). Where it cannot know (an argument that was
+not seen before, a Python without versions, a list on a path) it returns None, and all is asked
+again. `Paths` reads many of an object's tensors the same way.
 
 NOTE: a condition may be left to it only if nothing but classes of objects, and contents of
 dictionaries, decide it: `may_be_learned`.
@@ -31,6 +32,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import os
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
@@ -38,8 +40,10 @@ from typing import Any
 
 import torch
 
+from srcjit.diagnostics import CompilerFault
 from srcjit.guard_text import parsed
-from srcjit.runtime import cpp_build
+from srcjit.logs import root as log
+from srcjit.runtime import cpp_build, reader
 
 _ATOMS = (int, float, complex, bool, str, bytes, type(None))
 """Classes of objects that never change."""
@@ -65,11 +69,14 @@ class Unchanged:
     Args:
         roots: The arguments that all paths begin at, separated by commas.
         conditions: What holds whenever `learn` is called; see `may_be_learned`.
-        tensors: Paths of the objects that a snapshot returns.
+        tensors: Paths of tensors whose facts hold, too.
 
     Attributes:
-        now: From the roots to what `tensors` lead to, or None if something may have changed.
+        now: From the roots to an empty tuple, or None if something may have changed.
     """
+
+    whole = True
+    """Whether facts of the tensors are remembered, or only which tensors they are."""
 
     def __init__(
         self, roots: str, conditions: tuple[str, ...], tensors: tuple[str, ...] = ()
@@ -84,19 +91,35 @@ class Unchanged:
         self._wait = self._patience = 1
         self._may_learn = sys.version_info < (3, 13) and cpp_build.compiler_available()
         if self._may_learn:
-            cpp_build.start_extension(_SOURCE)
+            reader.start()
 
     def learn(self, *roots: Any) -> None:
-        """Takes a snapshot; all conditions hold now."""
+        """Takes a snapshot; all conditions hold now.
+
+        Raises:
+            CompilerFault: Under `SRCJIT_RAISE=1`. Otherwise nothing is learned any more.
+        """
         self._wait -= 1
-        if self._wait > 0:
+        if self._wait > 0 or not self._may_learn:
             return
-        extension = cpp_build.extension(_SOURCE) if self._may_learn else None
+        try:
+            self._learn(roots)
+        except Exception as problem:
+            self._may_learn = False
+            fault = CompilerFault(f"learning what a guard looks at failed: {problem!r}")
+            if os.environ.get("SRCJIT_RAISE") == "1":
+                raise fault from problem
+            log.warning("%s", fault, exc_info=problem)
+
+    def _learn(self, roots: tuple[Any, ...]) -> None:
+        extension = reader.loaded()
         if extension is None:
             return
         self._patience = self._wait = min(2 * self._patience, LONGEST_WAIT)
         found = self._objects(roots)
-        made = None if found is None else extension.snapshot(len(roots), *found)
+        if found is None:
+            return
+        made = extension.snapshot(len(roots), *found, self.whole)
         if made is not None:
             self.snapshots = (made, *self.snapshots)[:KEPT]
             self.now = made if len(self.snapshots) == 1 else self._any
@@ -114,7 +137,7 @@ class Unchanged:
         """The objects of a snapshot, each behind those that lead to it, and its leaves."""
         if self._walk is None:
             self._steps = self._planned()
-            self._walk = _walk(self.roots, list(self._steps))
+            self._walk = written(self.roots, list(self._steps))
         values = dict(zip(self._steps, self._walk(*roots), strict=True))
         rows: dict[int, Any] = {}
         for path, (parent, name, kinds) in self._steps.items():
@@ -178,7 +201,36 @@ def _add(steps: dict[str, _Step], path: ast.expr, kind: str) -> None:
     steps[text][2].add(kind)
 
 
-def _walk(roots: tuple[str, ...], paths: list[str]) -> Callable[..., tuple[Any, ...]]:
+class Paths(Unchanged):
+    """Reads what many paths lead to, all at once.
+
+        paths = Paths("self", "self.up._parameters['weight']", "self.up._parameters['bias']")
+
+        def forward(self, x):
+            return segment_0(x, *(paths.now(self) or paths.read(self)))
+
+    Args:
+        roots: What all paths begin at, separated by commas.
+        paths: What is read.
+
+    Attributes:
+        now: From the roots to the tuple of what was found, or None if it may have changed.
+    """
+
+    whole = False
+
+    def __init__(self, roots: str, *paths: str) -> None:
+        super().__init__(roots, (), paths)
+        self._read = written(self.roots, list(paths))
+
+    def read(self, *roots: Any) -> tuple[Any, ...]:
+        """Goes over the paths."""
+        found = self._read(*roots)
+        self.learn(*roots)
+        return found
+
+
+def written(roots: tuple[str, ...], paths: list[str]) -> Callable[..., tuple[Any, ...]]:
     """Writes what reads all places."""
     scope: dict[str, Any] = {}
     exec(f"def walk({', '.join(roots)}):\n    return ({', '.join(paths)},)", scope)
@@ -201,10 +253,6 @@ def _is_plain_step(parent: Any, name: str, value: Any) -> bool:
     if name in parent.__dict__:
         return not hasattr(type(of_class), "__set__")
     return of_class is value and _is_constant(value)
-
-
-_SOURCE = "unchanged"
-"""The extension's file."""
 
 
 def _nothing(*roots: Any) -> None:
@@ -267,6 +315,21 @@ def is_path(path: ast.expr, roots: Collection[str]) -> bool:
             return False
         path = path.value
     return path.id in roots
+
+
+def root_of_path(text: str) -> str:
+    """Returns the name that a path over attributes and string keys begins at, or "".
+
+    >>> root_of_path("self.up['w']"), root_of_path("x"), root_of_path("self.parts[0].w")
+    ('self', '', '')
+    """
+    path = parsed(text).body
+    if isinstance(path, ast.Name):
+        return ""
+    root = path
+    while isinstance(root, (ast.Attribute, ast.Subscript)):
+        root = root.value
+    return root.id if isinstance(root, ast.Name) and is_path(path, [root.id]) else ""
 
 
 _UNREADABLE = ast.Constant(None)

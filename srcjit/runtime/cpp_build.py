@@ -229,12 +229,27 @@ def _headers() -> bytes:
     return b"".join((_HERE / name).read_bytes() for name in _HEADERS)
 
 
+_TORCH = Path(torch.__file__).parent
+
+
+def _extension_flags(language: str) -> tuple[str, ...]:
+    """Flags for an extension module; those of C++ say which PyTorch its headers are of."""
+    shared = ("-O2", "-fPIC", "-shared")
+    if language == "c":
+        return ("-x", "c", *shared)
+    return (
+        *("-x", "c++", "-std=c++20", *shared, "-w", "-DNDEBUG", "-fvisibility=hidden"),
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        f'-DSRCJIT_TORCH="{torch.__version__} {torch.version.git_version}"',
+    )
+
+
 def _gomp() -> tuple[str, ...]:
     """Link against the OpenMP runtime that PyTorch has loaded under a name of its own.
 
     Two runtimes in one process are two pools of threads that fight for the cores.
     """
-    here = Path(torch.__file__).parent
+    here = _TORCH
     for found in sorted(
         [*here.glob("lib/libgomp-*.so*"), *here.glob("../torch.libs/libgomp-*")]
     ):
@@ -273,28 +288,34 @@ if hasattr(os, "register_at_fork"):
 class Build:
     """One library: found in the cache, or being compiled in the background.
 
+    Args:
+        source: Its text.
+        extension: The language of an extension module; empty for kernels.
+
     Attributes:
         path: Where the library is, or will be.
     """
 
-    def __init__(self, source: str, language: str = "c++") -> None:
+    def __init__(self, source: str, extension: str = "") -> None:
         tools = toolchain()
         self._source = source
         flags: tuple[str, ...]
         places: tuple[str, ...]
-        if language == "c":
-            include = sysconfig.get_paths()["include"]
-            flags, headers = ("-x", "c", "-O2", "-fPIC", "-shared"), b""
-            suffix, places = (
-                importlib.machinery.EXTENSION_SUFFIXES[0],
-                (f"-I{include}",),
-            )
+        # Libraries to link with stand behind the source.
+        self._libraries: tuple[str, ...]
+        if extension:
+            flags, headers = _extension_flags(extension), b""
+            suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+            places = (f"-I{sysconfig.get_paths()['include']}",)
+            self._libraries = ()
+            if extension == "c++":
+                places = (*places, f"-I{_TORCH / 'include'}")
+                self._libraries = (f"-L{_TORCH / 'lib'}", "-lc10")
         else:
             flags, headers, suffix = tools.flags, _headers(), ".so"
             places = (f"-I{_HERE}", "-include", "kernel.h")
+            self._libraries = _gomp() if "-fopenmp" in flags else ()
         self._command = (*tools.command, *flags, *places)
-        # Libraries to link with stand behind the source.
-        self._libraries = _gomp() if "-fopenmp" in flags else ()
         facts = "\0".join(
             (*tools.command, tools.version, cpu_features(), suffix, *flags)
         )
@@ -381,16 +402,23 @@ def start_launcher() -> Build | None:
 
 @functools.cache
 def start_extension(name: str) -> Build | None:
-    """Starts building the extension `NAME.c`; None where Python's headers are missing."""
+    """Starts building the extension `NAME.c` or `NAME.cpp`; None where headers are missing.
+
+    One in C++ may use PyTorch's, of which those of c10 alone compile fast.
+    """
     if not Path(sysconfig.get_paths()["include"], "Python.h").exists():
         return None
-    return Build((_HERE / f"{name}.c").read_text(), "c")
+    plain = _HERE / f"{name}.c"
+    if plain.exists():
+        return Build(plain.read_text(), "c")
+    if not (_TORCH / "include/c10/core/TensorImpl.h").exists():
+        return None
+    return Build((_HERE / f"{name}.cpp").read_text(), "c++")
 
 
 def extension(name: str) -> ModuleType | None:
-    """Returns the extension if it is built; None if it is not yet, or cannot be."""
-    build = start_extension(name)
-    return _loaded(name) if build is not None and build.is_done() else None
+    """Waits for the extension; None if it cannot be built."""
+    return None if start_extension(name) is None else _loaded(name)
 
 
 @functools.cache

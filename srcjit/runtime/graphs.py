@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import gc
 import statistics
 import threading
@@ -35,6 +36,8 @@ from typing import Any, Protocol
 import torch
 
 from srcjit.logs import logger
+
+from . import reader
 
 log = logger("graphs")
 
@@ -54,6 +57,16 @@ LONG = 2e-3
 """Seconds of a call that the host's work does not matter to."""
 
 _address = torch.Tensor.data_ptr
+
+
+@functools.cache
+def _addresses() -> Callable[..., Hashable]:
+    """What reads the addresses of many tensors at once."""
+    module = reader.loaded(wait=True)
+    if module is not None:
+        read: Callable[..., Hashable] = module.addresses
+        return read
+    return lambda *tensors: tuple(map(_address, tensors))
 
 
 class Recorder(Protocol):
@@ -130,7 +143,7 @@ class Graphs:
                 if where is None or thread() != owner:
                     return launches(i0, i1)
                 r0 = empty(*f0)
-                key = (where, i0.data_ptr(), i1.data_ptr(), r0.data_ptr())
+                key = (where, addresses(i0, i1, r0))
                 replay = find(key)
                 if replay is None:
                     return miss(key, (i0, i1,), (r0,))
@@ -140,7 +153,7 @@ class Graphs:
         """
         given = [f"i{n}" for n in range(inputs)]
         made = [f"r{n}" for n in range(len(self.facts))]
-        addresses = "".join(f"{t}.data_ptr(), " for t in (*given, *made))
+        tensors = ", ".join((*given, *made))
         arguments, results = (
             f"({''.join(f'{t}, ' for t in names)})" for names in (given, made)
         )
@@ -150,6 +163,7 @@ class Graphs:
             "owner": self.thread,
             "launches": self.launches,
             "find": self.recorded.get,
+            "addresses": _addresses(),
             "miss": self._miss,
             "graphs": self,
         }
@@ -166,7 +180,7 @@ class Graphs:
             "    if where is None or thread() != owner:",
             f"        return launches({', '.join(given)})",
             *allocations,
-            f"    key = (where, {addresses})",
+            f"    key = (where, addresses({tensors}))",
             "    replay = find(key)",
             "    if replay is None:",
             f"        return miss(key, {arguments}, {results})",
@@ -185,8 +199,8 @@ class Graphs:
         results = tuple([_empty(*facts) for facts in self.facts])
         tensors = (*inputs, *results)
         copied = self.copied
-        fixed = [_address(t) for i, t in enumerate(tensors) if i not in copied]
-        key = (place, *fixed)
+        fixed = [t for i, t in enumerate(tensors) if i not in copied]
+        key = (place, _addresses()(*fixed))
         replay = self.recorded.get(key)
         if replay is None:
             return self._miss(key, inputs, results)
@@ -284,7 +298,7 @@ class Graphs:
         def replayed() -> None:
             _ = self.recorder.place()
             made = tuple([_empty(*facts) for facts in self.facts])
-            _ = tuple(map(_address, (*inputs, *made)))
+            _ = _addresses()(*inputs, *made)
             if buffers:
                 tensors = (*inputs, *made)
                 self._between_copies(replay, buffers, tensors, len(inputs))

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import srcjit
-from srcjit.runtime import cpp_build
-from srcjit.unchanged import KEPT, Unchanged, may_be_learned
+from srcjit.diagnostics import CompilerFault
+from srcjit.runtime import cpp_build, reader
+from srcjit.unchanged import KEPT, Paths, Unchanged, may_be_learned
 
 needs_versions = pytest.mark.skipif(
     sys.version_info >= (3, 13) or not cpp_build.compiler_available(),
@@ -42,11 +43,13 @@ class Whole(nn.Module):
             x = part(x)
         return x
 
+    def gathered(self, n: int) -> Tensor:
+        made: Tensor = sum(part(part.weight * n) for part in self.parts)
+        return made
+
 
 def ready() -> None:
-    build = cpp_build.start_extension("unchanged")
-    assert build is not None
-    build.wait()
+    assert reader.loaded(wait=True) is not None
 
 
 def hook(module: nn.Module, args: Any, output: Any) -> Tensor:
@@ -79,7 +82,40 @@ def other_data(whole: Whole) -> None:
     whole.parts[0].weight.data = torch.full((4,), 3.0, dtype=torch.float64)
 
 
+def weight_of(whole: Whole) -> nn.Parameter:
+    return whole.parts[1].weight
+
+
+def resized(whole: Whole) -> None:
+    weight_of(whole).requires_grad_(False).resize_(1)
+
+
+def set_to(whole: Whole) -> None:
+    with torch.no_grad():
+        weight_of(whole).set_(torch.full((1, 4), 2.0))
+
+
+def swapped(whole: Whole) -> None:
+    torch.utils.swap_tensors(
+        weight_of(whole), nn.Parameter(torch.full((4,), 2.0).double())
+    )
+
+
+def gradient(whole: Whole) -> None:
+    parameter = weight_of(whole)
+    parameter.requires_grad_(not parameter.requires_grad)
+
+
 CHANGES: dict[str, Callable[[Whole], Any]] = {
+    "gradient": gradient,
+    "resized": resized,
+    "set to another": set_to,
+    "swapped": swapped,
+    "plain tensor": lambda w: setattr(weight_of(w), "__class__", nn.Buffer),
+    "data of another size": lambda w: setattr(weight_of(w), "data", torch.ones(3, 4)),
+    "data of other strides": lambda w: setattr(
+        weight_of(w), "data", torch.ones(8)[::2]
+    ),
     "attribute": lambda w: setattr(w.parts[1], "scale", 5.0),
     "in dictionary": in_dictionary,
     "new dictionary": new_dictionary,
@@ -140,8 +176,7 @@ def test_hits_until_something_changes() -> None:
     unchanged = Unchanged("root", ("root.n == 3",), ("root.table['w']",))
     assert unchanged.now(root) is None
     unchanged.learn(root)
-    found = unchanged.now(root)
-    assert found is not None and found[0] is root.table["w"]
+    assert unchanged.now(root) == ()
     assert unchanged.now(Node(table=root.table, n=3)) is None
     root.table["other"] = 1
     assert unchanged.now(root) is None
@@ -162,6 +197,125 @@ def test_nothing_is_kept_alive() -> None:
     assert [reference() for reference in gone] == [None, None]
     others = [Node(child=Node(n=4)) for _ in range(100)]  # may lie where those lay
     assert all(unchanged.now(other) is None for other in others)
+
+
+FACTS: dict[str, Callable[[Tensor], Any]] = {
+    "size": lambda t: t.resize_(2, 2),
+    "number of dimensions": lambda t: t.squeeze_(0),
+    "strides": lambda t: t.t_(),
+    "dtype": lambda t: setattr(t, "data", torch.ones(2, 3, dtype=torch.int32)),
+    "gradient": lambda t: t.requires_grad_(),
+    "negation": lambda t: torch._C._set_neg(t, True),
+    "class": lambda t: setattr(t, "__class__", nn.Parameter),
+    "set": lambda t: t.set_(torch.ones(3, 2)),
+    "swapped": lambda t: torch.utils.swap_tensors(t, torch.ones(1)),
+}
+
+
+@needs_versions
+@pytest.mark.parametrize("name", FACTS)
+def test_each_fact_of_a_tensor_is_seen(name: str) -> None:
+    ready()
+    shape = (1, 3) if name == "number of dimensions" else (2, 3)
+    root = Node(t=torch.ones(shape))
+    unchanged, paths = Unchanged("root", (), ("root.t",)), Paths("root", "root.t")
+    unchanged.learn(root)
+    assert paths.read(root) == (root.t,)
+    assert unchanged.now(root) == ()
+    root.t.add_(1)
+    root.t.data = torch.zeros(shape)  # its address is no fact
+    assert unchanged.now(root) == ()
+    FACTS[name](root.t)
+    assert unchanged.now(root) is None
+    found = paths.now(root)
+    assert found is not None and found[0] is root.t
+
+
+@needs_versions
+def test_facts_come_back() -> None:
+    ready()
+    root = Node(t=torch.ones(2, 3))
+    unchanged = Unchanged("root", (), ("root.t",))
+    unchanged.learn(root)
+    root.t.requires_grad_()
+    assert unchanged.now(root) is None
+    root.t.requires_grad_(False)
+    assert unchanged.now(root) == ()
+
+
+@needs_versions
+@pytest.mark.parametrize(
+    "leaf", [3, torch.ones(2).to_sparse(), torch.nested.nested_tensor([torch.ones(2)])]
+)
+def test_leaves_without_facts_are_not_learned(leaf: Any) -> None:
+    ready()
+    root = Node(t=leaf)
+    unchanged = Unchanged("root", (), ("root.t",))
+    unchanged.learn(root)
+    assert unchanged.now(root) is None
+
+
+@needs_versions
+def test_a_transform_is_seen_without_tensor_arguments() -> None:
+    ready()
+    whole = Whole()
+    compiled = srcjit.jit(whole.gathered)
+    with torch.no_grad():
+        for _ in range(4):
+            wanted = compiled(2)
+        seen = torch.func.vmap(lambda x: x + compiled(2))(torch.zeros(2, 4))
+    assert seen.equal(wanted.expand(2, 4))
+
+
+class Faulty(Whole):
+    def forward(self, x: Tensor) -> Tensor:
+        for part in self.parts:
+            x = part(x) + 1
+        return x
+
+
+@needs_versions
+def test_a_failure_to_learn_is_a_fault_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ready()
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Unchanged, "_objects", broken)
+    monkeypatch.setenv("SRCJIT_RAISE", "1")
+    with torch.no_grad(), pytest.raises(CompilerFault, match="ZeroDivisionError"):
+        srcjit.jit(Faulty())(torch.ones(4))
+    monkeypatch.setenv("SRCJIT_RAISE", "0")
+    root = Node(n=3)
+    unchanged = Unchanged("root", ("root.n == 3",))
+    for _ in range(3):
+        unchanged.learn(root)
+    assert caplog.text.count("ZeroDivisionError()") == 1
+    monkeypatch.undo()
+    unchanged.learn(root)
+    assert unchanged.now(root) is None
+
+
+@needs_versions
+def test_addresses() -> None:
+    ready()
+    module = reader.loaded()
+    assert module is not None
+    whole = torch.arange(12.0).reshape(3, 4)
+    tensors = [whole, whole[1], whole[2:, 1], torch.empty(0), whole[3:], whole.t()]
+    tensors += [torch.ones(2, device="meta"), nn.Parameter(torch.ones(2))]
+    made = module.addresses(*tensors)
+    assert list(memoryview(made).cast("N")) == [t.data_ptr() for t in tensors]
+    with pytest.raises(TypeError):
+        module.addresses(whole, 3)
+    wanted = bytes(t.requires_grad for t in tensors)
+    assert module.gradients(*tensors) == wanted and 1 in wanted
+    with pytest.raises(TypeError):
+        module.gradients(3)
+    with pytest.raises(RuntimeError):
+        module.addresses(torch.ones(2).to_sparse())
 
 
 class Computed:

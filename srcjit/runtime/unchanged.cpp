@@ -1,0 +1,359 @@
+/* Says whether what a guard has looked at is as it was.
+
+   A snapshot is a list of rows, each an object that an earlier row leads to: a dictionary with
+   the version of its content, or an instance with its class, the version of the class and its
+   dictionary. CPython gives every change of a dictionary or of a class a version that no other
+   dictionary or class has ever had, so equal versions mean equal content. Its leaves are what
+   the rows lead to; of tensors among them, it also knows what is theirs alone: sizes, strides,
+   dtype, device, dispatch keys (layout, conjugation, inference) and whether they want a gradient.
+
+   NOTE: objects are borrowed. The first are arguments of the call; a later one is alive because
+   what leads to it has the content that it had. So nothing is kept from being freed, and no
+   row may be read before those in front of it have been compared. A tensor's implementation is
+   alive if the tensor points to it, so that is compared before it is read.
+
+   Of PyTorch's headers only c10's are read, which take a second; those with `THPVariable` take
+   nine. Where that has its implementation is found by looking (`connect`). */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <c10/core/TensorImpl.h>
+#include <cstddef>
+
+#if PY_VERSION_HEX < 0x030D0000 && !defined(Py_GIL_DISABLED)
+#define VERSIONS 1
+#else
+#define VERSIONS 0                    /* dictionaries have none in this Python */
+#endif
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+#endif
+
+namespace {
+
+using c10::DispatchKey;
+using c10::TensorImpl;
+
+/* ── tensors ───────────────────────────────────────────────────────────────────────────── */
+
+PyTypeObject *tensor_type;            /* torch._C.TensorBase */
+Py_ssize_t place;                     /* of the implementation in a tensor; 0: not known */
+
+void *word_at(PyObject *object, Py_ssize_t offset) {
+    return *reinterpret_cast<void **>(reinterpret_cast<char *>(object) + offset);
+}
+
+TensorImpl *implementation(PyObject *tensor) {
+    return static_cast<TensorImpl *>(word_at(tensor, place));
+}
+
+bool wants_gradient(const TensorImpl *tensor) {
+    const c10::AutogradMetaInterface *meta = tensor->autograd_meta();
+    return meta && meta->requires_grad();
+}
+
+struct Facts {
+    PyTypeObject *type;               /* held; NULL: nothing is known of this leaf */
+    TensorImpl *tensor;
+    uint64_t keys;
+    caffe2::TypeMeta dtype;
+    c10::Device device;
+    bool wants_gradient;
+    size_t dims;
+    int64_t *numbers;                 /* sizes and strides */
+};
+
+bool is_same(const Facts &facts, PyObject *leaf) {
+    if (Py_TYPE(leaf) != facts.type || implementation(leaf) != facts.tensor) return false;
+    const TensorImpl *tensor = facts.tensor;
+    if (tensor->key_set().raw_repr() != facts.keys || tensor->dtype() != facts.dtype ||
+        tensor->device() != facts.device || wants_gradient(tensor) != facts.wants_gradient)
+        return false;
+    c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
+    if (sizes.size() != facts.dims || strides.size() != facts.dims) return false;
+    for (size_t i = 0; i < facts.dims; i++)
+        if (sizes[i] != facts.numbers[i] || strides[i] != facts.numbers[facts.dims + i])
+            return false;
+    return true;
+}
+
+/* False if that is no tensor that says all about itself. */
+bool take(Facts *facts, PyObject *leaf) {
+    if (!place || !PyObject_TypeCheck(leaf, tensor_type)) return false;
+    PyObject *address = PyObject_GetAttrString(leaf, "_cdata");
+    void *wanted = address ? PyLong_AsVoidPtr(address) : NULL;
+    Py_XDECREF(address);
+    PyErr_Clear();
+    if (!wanted || word_at(leaf, place) != wanted) return false;
+    const TensorImpl *tensor = implementation(leaf);
+    for (DispatchKey key : {DispatchKey::Python, DispatchKey::NestedTensor,
+                            DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
+                            DispatchKey::Functionalize, DispatchKey::Batched})
+        if (tensor->key_set().has(key)) return false;
+    if (tensor->has_symbolic_sizes_strides() || tensor->layout() != c10::kStrided) return false;
+    c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
+    facts->numbers = PyMem_New(int64_t, 2 * sizes.size() + 1);
+    if (!facts->numbers || strides.size() != sizes.size()) return false;
+    facts->dims = sizes.size();
+    for (size_t i = 0; i < facts->dims; i++) {
+        facts->numbers[i] = sizes[i];
+        facts->numbers[facts->dims + i] = strides[i];
+    }
+    facts->tensor = implementation(leaf);
+    facts->keys = tensor->key_set().raw_repr();
+    facts->dtype = tensor->dtype();
+    facts->device = tensor->device();
+    facts->wants_gradient = wants_gradient(tensor);
+    facts->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(leaf));
+    return true;
+}
+
+/* addresses(*tensors) -> bytes: what `data_ptr` returns for each */
+PyObject *addresses(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    PyObject *made = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(void *));
+    if (!made) return NULL;
+    char *out = PyBytes_AS_STRING(made);
+    try {
+        for (Py_ssize_t i = 0; i < count; i++, out += sizeof(void *)) {
+            if (!PyObject_TypeCheck(args[i], tensor_type)) {
+                Py_DECREF(made);
+                return PyErr_Format(PyExc_TypeError, "argument %zd is no tensor", i);
+            }
+            const void *address = implementation(args[i])->data();
+            memcpy(out, &address, sizeof address);
+        }
+    } catch (const std::exception &problem) {
+        Py_DECREF(made);
+        PyErr_SetString(PyExc_RuntimeError, problem.what());
+        return NULL;
+    }
+    return made;
+}
+
+/* gradients(*tensors) -> bytes: 1 for each that requires a gradient, 0 for the others */
+PyObject *gradients(PyObject *, PyObject *const *args, Py_ssize_t count) {
+    PyObject *made = PyBytes_FromStringAndSize(NULL, count);
+    for (Py_ssize_t i = 0; made && i < count; i++) {
+        if (!PyObject_TypeCheck(args[i], tensor_type)) {
+            Py_DECREF(made);
+            return PyErr_Format(PyExc_TypeError, "argument %zd is no tensor", i);
+        }
+        PyBytes_AS_STRING(made)[i] = wants_gradient(implementation(args[i]));
+    }
+    return made;
+}
+
+/* connect(class, tensors) -> whether it was found where they have their implementation */
+PyObject *connect(PyObject *, PyObject *args) {
+    PyTypeObject *type;
+    PyObject *tensors;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &type, &PyTuple_Type, &tensors)) return NULL;
+    Py_ssize_t found = 0, places = 0;
+    for (Py_ssize_t offset = sizeof(PyObject);
+         offset + (Py_ssize_t)sizeof(void *) <= type->tp_basicsize; offset += sizeof(void *)) {
+        bool all = PyTuple_GET_SIZE(tensors) > 0;
+        for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(tensors); i++) {
+            PyObject *tensor = PyTuple_GET_ITEM(tensors, i);
+            if (!PyObject_TypeCheck(tensor, type))
+                return PyErr_Format(PyExc_TypeError, "argument %zd is no tensor", i);
+            PyObject *address = PyObject_GetAttrString(tensor, "_cdata");
+            if (!address) return NULL;
+            void *wanted = PyLong_AsVoidPtr(address);
+            Py_DECREF(address);
+            if (PyErr_Occurred()) return NULL;
+            all = wanted && word_at(tensor, offset) == wanted;
+        }
+        if (all) found = offset, places++;
+    }
+    if (places == 1) {
+        Py_XSETREF(tensor_type, (PyTypeObject *)Py_NewRef((PyObject *)type));
+        place = found;
+    }
+    return PyBool_FromLong(places == 1);
+}
+
+/* ── snapshots ─────────────────────────────────────────────────────────────────────────── */
+
+#if VERSIONS
+
+struct Row {
+    PyObject *object;
+    PyTypeObject *type;               /* held */
+    unsigned int type_version;
+    PyDictObject *dict;               /* the object itself, or what its `__dict__` is */
+    uint64_t dict_version;
+};
+
+struct Snapshot {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Py_ssize_t roots, rows, leaves;
+    PyObject **leaf;                  /* borrowed: what a hit returns */
+    Facts *facts;                     /* of each leaf, or NULL: only which they are */
+    Row *row;
+};
+
+unsigned int version_of(PyTypeObject *type) {
+    return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
+}
+
+PyDictObject *dict_of(PyObject *object) {
+    if (PyDict_Check(object)) return (PyDictObject *)object;
+    PyObject **pointer = _PyObject_GetDictPtr(object);
+    return pointer ? (PyDictObject *)*pointer : NULL;
+}
+
+bool is_same(const Row &row) {
+    if (Py_TYPE(row.object) != row.type || version_of(row.type) != row.type_version) return false;
+    return dict_of(row.object) == row.dict && row.dict->ma_version_tag == row.dict_version;
+}
+
+bool is_same(const Snapshot *self) {
+    for (Py_ssize_t i = 0; i < self->rows; i++)
+        if (!is_same(self->row[i])) return false;
+    if (!self->facts) return true;
+    try {
+        for (Py_ssize_t i = 0; i < self->leaves; i++)
+            if (!is_same(self->facts[i], self->leaf[i])) return false;
+    } catch (const std::exception &) {
+        return false;                 /* sizes that a tensor does not tell any more */
+    }
+    return true;
+}
+
+/* snapshot(*roots) -> tuple of the leaves, or None if anything has changed */
+PyObject *call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names) {
+    Snapshot *self = (Snapshot *)object;
+    if (PyVectorcall_NARGS(flags) != self->roots || (names && PyTuple_GET_SIZE(names)))
+        return PyErr_Format(PyExc_TypeError, "a snapshot of %zd objects is called with %zd",
+                            self->roots, PyVectorcall_NARGS(flags));
+    for (Py_ssize_t i = 0; i < self->roots; i++)
+        if (args[i] != self->row[i].object) Py_RETURN_NONE;
+    /* Whoever wants to know the facts has no use for the leaves. */
+    Py_ssize_t count = self->facts ? 0 : self->leaves;
+    /* Before anything is compared: making a tuple may run finalizers. */
+    PyObject *leaves = PyTuple_New(count);
+    if (!leaves) return NULL;
+    if (!is_same(self)) {
+        Py_DECREF(leaves);
+        Py_RETURN_NONE;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) PyTuple_SET_ITEM(leaves, i, Py_NewRef(self->leaf[i]));
+    return leaves;
+}
+
+void snapshot_free(PyObject *object) {
+    Snapshot *self = (Snapshot *)object;
+    for (Py_ssize_t i = 0; i < self->rows; i++) Py_XDECREF(self->row[i].type);
+    for (Py_ssize_t i = 0; self->facts && i < self->leaves; i++) {
+        Py_XDECREF(self->facts[i].type);
+        PyMem_Free(self->facts[i].numbers);
+    }
+    PyMem_Free(self->leaf);
+    PyMem_Free(self->facts);
+    PyMem_Free(self->row);
+    PyObject_Free(self);
+}
+
+PyTypeObject snapshot_type = {PyVarObject_HEAD_INIT(NULL, 0)};
+
+bool prepare_type() {
+    snapshot_type.tp_name = "srcjit.runtime.Snapshot";
+    snapshot_type.tp_doc = "Whether objects are as they were: the tuple of its leaves, or None.";
+    snapshot_type.tp_basicsize = sizeof(Snapshot);
+    snapshot_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
+    snapshot_type.tp_vectorcall_offset = offsetof(Snapshot, vectorcall);
+    snapshot_type.tp_call = PyVectorcall_Call;
+    snapshot_type.tp_dealloc = snapshot_free;
+    return PyType_Ready(&snapshot_type) == 0;
+}
+
+template <typename T> T *zeroed(Py_ssize_t count) {
+    return (T *)PyMem_Calloc(count + 1, sizeof(T));
+}
+
+/* snapshot(number of roots, objects, leaves, whether the facts of the leaves are asked, too)
+   -> Snapshot, or None if an object has no version, or a leaf no facts */
+PyObject *snapshot(PyObject *, PyObject *args) {
+    Py_ssize_t roots;
+    int whole;
+    PyObject *objects, *leaves;
+    if (!PyArg_ParseTuple(args, "nO!O!p", &roots, &PyTuple_Type, &objects, &PyTuple_Type, &leaves,
+                          &whole))
+        return NULL;
+    Py_ssize_t rows = PyTuple_GET_SIZE(objects), count = PyTuple_GET_SIZE(leaves);
+    if (roots < 0 || roots > rows)
+        return PyErr_Format(PyExc_ValueError, "%zd roots of %zd objects", roots, rows);
+    Snapshot *self = PyObject_New(Snapshot, &snapshot_type);
+    if (!self) return NULL;
+    self->vectorcall = call;
+    self->roots = roots;
+    self->rows = self->leaves = 0;
+    self->leaf = zeroed<PyObject *>(count);
+    self->facts = whole ? zeroed<Facts>(count) : NULL;
+    self->row = zeroed<Row>(rows);
+    if (!self->leaf || (whole && !self->facts) || !self->row) {
+        Py_DECREF(self);
+        return PyErr_NoMemory();
+    }
+    for (; self->rows < rows; self->rows++) {
+        PyObject *object = PyTuple_GET_ITEM(objects, self->rows);
+        Row *row = &self->row[self->rows];
+        row->object = object;
+        row->type = Py_TYPE(object);
+        row->type_version = version_of(row->type);
+        row->dict = dict_of(object);
+        if (!row->type_version || !row->dict) {
+            row->type = NULL;
+            Py_DECREF(self);
+            Py_RETURN_NONE;
+        }
+        Py_INCREF(row->type);
+        row->dict_version = row->dict->ma_version_tag;
+    }
+    while (self->leaves < count) {
+        PyObject *leaf = PyTuple_GET_ITEM(leaves, self->leaves);
+        self->leaf[self->leaves] = leaf;
+        bool fits = true;
+        try {
+            if (whole) fits = take(&self->facts[self->leaves], leaf);
+        } catch (const std::exception &) {
+            fits = false;             /* a tensor that does not tell its sizes */
+        }
+        self->leaves++;
+        if (!fits) {
+            Py_DECREF(self);
+            Py_RETURN_NONE;
+        }
+    }
+    return (PyObject *)self;
+}
+
+#endif
+
+PyMethodDef methods[] = {
+    {"connect", connect, METH_VARARGS,
+     "connect(class, tensors) -> whether it was found where they have their implementation"},
+    {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL,
+     "addresses(*tensors) -> bytes: what `data_ptr` returns for each"},
+    {"gradients", (PyCFunction)(void (*)(void))gradients, METH_FASTCALL,
+     "gradients(*tensors) -> bytes: 1 for each that requires a gradient"},
+#if VERSIONS
+    {"snapshot", snapshot, METH_VARARGS,
+     "snapshot(number of roots, objects, leaves, with facts) -> Snapshot, or None"},
+#endif
+    {NULL, NULL, 0, NULL},
+};
+
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "srcjit_unchanged", NULL, -1, methods, NULL, NULL, NULL, NULL,
+};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit_srcjit_unchanged(void) {
+#if VERSIONS
+    if (!prepare_type()) return NULL;
+#endif
+    return PyModule_Create(&definition);
+}
