@@ -174,7 +174,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
     "typed": lambda value: _has_version(value) or _is_constant(value),
     "constant": lambda value: _is_constant(value),
     "truth": lambda value: type(value) in _TABLES or _is_constant(value),
-    "table": lambda value: type(value) in _TABLES,
+    "table": lambda value: type(value) in _TABLES or _is_constant(value),
     "ordered": lambda value: type(value) is dict,
 }
 """What a place must be so that versions decide about it, for what is asked of it."""

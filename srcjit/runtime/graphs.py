@@ -66,7 +66,7 @@ def _addresses() -> Callable[..., Hashable]:
     if module is not None:
         read: Callable[..., Hashable] = module.addresses
         return read
-    return lambda *tensors: tuple(map(_address, tensors))
+    return lambda tensors, *others: tuple(map(_address, (*tensors, *others)))
 
 
 class Recorder(Protocol):
@@ -130,33 +130,29 @@ class Graphs:
             else:
                 self.facts = [_facts(result) for result in results]
                 self.places = [set() for _ in (*inputs, *results)]
-                self.run = self._by_address(len(inputs))
+                self.run = self._by_address()
         return results
 
-    def _by_address(self, inputs: int) -> Callable[..., Tensors]:
-        """Writes what replays recordings by address, for this number of inputs.
+    def _by_address(self) -> Callable[..., Tensors]:
+        """Writes what replays recordings by address.
 
-        For two inputs and one result:
+        For one result:
 
-            def run(i0, i1):
+            def run(*inputs):
                 where = place()
                 if where is None or thread() != owner:
-                    return launches(i0, i1)
+                    return launches(*inputs)
                 r0 = empty(*f0)
-                key = (where, addresses(i0, i1, r0))
+                key = (where, addresses(inputs, r0))
                 replay = find(key)
                 if replay is None:
-                    return miss(key, (i0, i1,), (r0,))
+                    return miss(key, inputs, (r0,))
                 graphs.misses = 0
                 replay()
                 return (r0,)
         """
-        given = [f"i{n}" for n in range(inputs)]
         made = [f"r{n}" for n in range(len(self.facts))]
-        tensors = ", ".join((*given, *made))
-        arguments, results = (
-            f"({''.join(f'{t}, ' for t in names)})" for names in (given, made)
-        )
+        results = f"({''.join(f'{t}, ' for t in made)})"
         scope: dict[str, Any] = {
             "place": self.recorder.place,
             "thread": threading.get_ident,
@@ -175,15 +171,15 @@ class Graphs:
             scope |= parts
             allocations.append(f"    {name} = empty_{name}({', '.join(parts)})")
         lines = [
-            f"def run({', '.join(given)}):",
+            "def run(*inputs):",
             "    where = place()",
             "    if where is None or thread() != owner:",
-            f"        return launches({', '.join(given)})",
+            "        return launches(*inputs)",
             *allocations,
-            f"    key = (where, addresses({tensors}))",
+            f"    key = (where, addresses(inputs, {', '.join(made)}))",
             "    replay = find(key)",
             "    if replay is None:",
-            f"        return miss(key, {arguments}, {results})",
+            f"        return miss(key, inputs, {results})",
             "    graphs.misses = 0",
             "    replay()",
             f"    return {results}",
@@ -199,8 +195,8 @@ class Graphs:
         results = tuple([_empty(*facts) for facts in self.facts])
         tensors = (*inputs, *results)
         copied = self.copied
-        fixed = [t for i, t in enumerate(tensors) if i not in copied]
-        key = (place, _addresses()(*fixed))
+        fixed = tuple([t for i, t in enumerate(tensors) if i not in copied])
+        key = (place, _addresses()(fixed))
         replay = self.recorded.get(key)
         if replay is None:
             return self._miss(key, inputs, results)
@@ -298,7 +294,7 @@ class Graphs:
         def replayed() -> None:
             _ = self.recorder.place()
             made = tuple([_empty(*facts) for facts in self.facts])
-            _ = _addresses()(*inputs, *made)
+            _ = _addresses()(inputs, *made)
             if buffers:
                 tensors = (*inputs, *made)
                 self._between_copies(replay, buffers, tensors, len(inputs))

@@ -2,8 +2,8 @@
 
     module = reader.loaded()
     if module is not None:
-        module.addresses(x, y)      # what `data_ptr` returns for each, as bytes
-        module.gradients(x, y)      # a byte for each, 1 where it requires a gradient
+        module.addresses((x, y), z)  # what `data_ptr` returns for each, as bytes
+        module.gradients(x, y)       # a byte for each, 1 where it requires a gradient
 
 It is built in the background, once a machine and PyTorch; until then, and where there is no
 compiler, Python does what it would.

@@ -108,18 +108,22 @@ bool take(Facts *facts, PyObject *leaf) {
     return true;
 }
 
-/* addresses(*tensors) -> bytes: what `data_ptr` returns for each */
+/* addresses(tuple of tensors, *tensors) -> bytes: what `data_ptr` returns for each */
 PyObject *addresses(PyObject *, PyObject *const *args, Py_ssize_t count) {
-    PyObject *made = PyBytes_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(void *));
+    if (count < 1 || !PyTuple_Check(args[0]))
+        return PyErr_Format(PyExc_TypeError, "the first argument is no tuple");
+    Py_ssize_t first = PyTuple_GET_SIZE(args[0]), all = first + count - 1;
+    PyObject *made = PyBytes_FromStringAndSize(NULL, all * (Py_ssize_t)sizeof(void *));
     if (!made) return NULL;
     char *out = PyBytes_AS_STRING(made);
     try {
-        for (Py_ssize_t i = 0; i < count; i++, out += sizeof(void *)) {
-            if (!PyObject_TypeCheck(args[i], tensor_type)) {
+        for (Py_ssize_t i = 0; i < all; i++, out += sizeof(void *)) {
+            PyObject *tensor = i < first ? PyTuple_GET_ITEM(args[0], i) : args[i - first + 1];
+            if (!PyObject_TypeCheck(tensor, tensor_type)) {
                 Py_DECREF(made);
-                return PyErr_Format(PyExc_TypeError, "argument %zd is no tensor", i);
+                return PyErr_Format(PyExc_TypeError, "tensor %zd is none", i);
             }
-            const void *address = implementation(args[i])->data();
+            const void *address = implementation(tensor)->data();
             memcpy(out, &address, sizeof address);
         }
     } catch (const std::exception &problem) {
@@ -335,7 +339,7 @@ PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS,
      "connect(class, tensors) -> whether it was found where they have their implementation"},
     {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL,
-     "addresses(*tensors) -> bytes: what `data_ptr` returns for each"},
+     "addresses(tuple of tensors, *tensors) -> bytes: what `data_ptr` returns for each"},
     {"gradients", (PyCFunction)(void (*)(void))gradients, METH_FASTCALL,
      "gradients(*tensors) -> bytes: 1 for each that requires a gradient"},
 #if VERSIONS

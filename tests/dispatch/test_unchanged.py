@@ -306,16 +306,18 @@ def test_addresses() -> None:
     whole = torch.arange(12.0).reshape(3, 4)
     tensors = [whole, whole[1], whole[2:, 1], torch.empty(0), whole[3:], whole.t()]
     tensors += [torch.ones(2, device="meta"), nn.Parameter(torch.ones(2))]
-    made = module.addresses(*tensors)
-    assert list(memoryview(made).cast("N")) == [t.data_ptr() for t in tensors]
-    with pytest.raises(TypeError):
-        module.addresses(whole, 3)
+    for first in (0, 3, len(tensors)):
+        made = module.addresses(tuple(tensors[:first]), *tensors[first:])
+        assert list(memoryview(made).cast("N")) == [t.data_ptr() for t in tensors]
+    for wrong in [(), (whole,), ((whole, 3),), ((), whole, 3)]:
+        with pytest.raises(TypeError):
+            module.addresses(*wrong)
     wanted = bytes(t.requires_grad for t in tensors)
     assert module.gradients(*tensors) == wanted and 1 in wanted
     with pytest.raises(TypeError):
         module.gradients(3)
     with pytest.raises(RuntimeError):
-        module.addresses(torch.ones(2).to_sparse())
+        module.addresses((torch.ones(2).to_sparse(),))
 
 
 class Computed:
@@ -365,6 +367,17 @@ def test_what_versions_do_not_decide_is_not_learned(value: Any, condition: str) 
     except AttributeError:
         pytest.fail("every path exists")
     assert unchanged.now(value) is None
+
+
+@needs_versions
+def test_the_length_of_a_tuple_is_learned() -> None:
+    ready()
+    root = Node(n=(3,))
+    unchanged = Unchanged("root", ("len(root.n) == 1",))
+    unchanged.learn(root)
+    assert unchanged.now(root) == ()
+    setattr(root, "n", (3, 4))
+    assert unchanged.now(root) is None
 
 
 @needs_versions
