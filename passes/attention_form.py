@@ -201,35 +201,46 @@ _NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "e
 
 def _at_most_zero(condition: Value, holds: bool) -> Iterator[Expr]:
     """Integer expressions that are certainly <= 0 where a condition holds (or does not)."""
-    if not isinstance(condition, Op):
-        return
+    stack = [(condition, holds)]
+    seen: set[tuple[Value, bool]] = set()
+    while stack:
+        condition, holds = stack.pop()
+        if not isinstance(condition, Op) or (condition, holds) in seen:
+            continue
+        seen.add((condition, holds))
+        parts = _parts(condition, holds)
+        if parts is None:
+            yield from _compared_at_most_zero(condition, holds)
+        else:
+            stack.extend(reversed(parts))
+
+
+def _parts(condition: Op, holds: bool) -> list[tuple[Value, bool]] | None:
+    """Conditions that hold or do not where this one does, if it is made of conditions."""
     name, args = condition.name, condition.args
     if name == "bitwise_not" and condition.dtype is torch.bool:
-        yield from _at_most_zero(args[0], not holds)
-        return
+        return [(args[0], not holds)]
     if name in ("bitwise_and", "bitwise_or"):
         certain = name == "bitwise_and"
-        for one, other in (args, args[::-1]):
-            if holds == certain or (
-                isinstance(other, Const) and bool(other.value) is certain
-            ):
-                yield from _at_most_zero(one, holds)
-        return
+        return [
+            (one, holds)
+            for one, other in (args, args[::-1])
+            if holds == certain
+            or (isinstance(other, Const) and bool(other.value) is certain)
+        ]
     if name == "where" and all(isinstance(a, Const) for a in args[1:]):
         # where(c, True, False)
         yes, no = (bool(a.value) for a in args[1:] if isinstance(a, Const))
-        if yes != no:
-            yield from _at_most_zero(args[0], holds == yes)
-        return
+        return [(args[0], holds == yes)] if yes != no else []
     if name == "cast":
-        yield from _at_most_zero(args[0], holds)
-        return
+        return [(args[0], holds)]
     if name not in _NEGATED:
-        return
+        return []
     flag = _compared_flag(name, args)
-    if flag is not None:
-        yield from _at_most_zero(flag[0], holds == flag[1])
-        return
+    return None if flag is None else [(flag[0], holds == flag[1])]
+
+
+def _compared_at_most_zero(condition: Op, holds: bool) -> Iterator[Expr]:
     compared = compared_index(condition)
     if compared is None:
         return
@@ -294,19 +305,22 @@ def _cast_number(number: float, casts: list[torch.dtype]) -> float:
 
 def _linear(value: Value) -> Expr | None:
     """An integer value as an expression of axes and sizes."""
+    made: dict[Value, Expr | None] = {}
+    for v in walk([value]):
+        parts = [made[o] for o in v.operands]
+        made[v] = None if None in parts else _linear_of(v, parts)
+    return made[value]
+
+
+def _linear_of(value: Value, parts: list[Expr]) -> Expr | None:
     if isinstance(value, IndexValue):
         return value.index
     if isinstance(value, Const) and float(value.value).is_integer():
         return sympy.Integer(int(value.value))
     if not isinstance(value, Op):
         return None
-    exact = (torch.int32, torch.int64, torch.float64)
-    parts: list[Expr] = []
-    for argument in value.args:
-        part = _linear(argument)
-        if part is None or value.dtype not in exact:
-            return None
-        parts.append(part)
+    if value.dtype not in (torch.int32, torch.int64, torch.float64):
+        return None
     match value.name:
         case "cast":
             return parts[0]

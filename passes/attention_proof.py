@@ -21,6 +21,7 @@ from .attention_form import PRODUCT, Attention
 from .attention_library import Library, library_call
 from .attention_reader import Illegal, Reader, evenly_spaced
 from .attention_values import cheaper, unrounded, widened
+from .deep import Deep
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
 from .indexing import (
     ONE,
@@ -107,7 +108,7 @@ class Proof:
         self.z, self.i, self.j = (symbol(n) for n in ("z", "i", "j"))
         self.d, self.e = symbol("d"), symbol("e")
         self.exact = Casts(False)
-        self.dependent: dict[Definition, bool] = {}
+        self.depends = Deep(self._depends)
 
     def run(self) -> Found | None:
         """Returns what is proved, or None where nothing looks like attention.
@@ -123,7 +124,7 @@ class Proof:
         self.numel = sympy.expand(batch * rows * columns)
         self._split_batch(weights)
         self.ranges |= {self.i: rows, self.j: columns}
-        self.reader = Reader(self.ranges, self._inline, self._depends)
+        self.reader = Reader(self.ranges, self._inline, self.depends)
         value = self._simple(self.reader.read(weights, self._index(weights, self.j)))
         if not self._looks_like_softmax(value):
             return None
@@ -210,17 +211,12 @@ class Proof:
 
     def _inline(self, d: Definition) -> bool:
         """Computed at each score: what depends on the product, and what costs nothing."""
-        return (d.dear == 0 and not d.repeats) or self._depends(d)
+        return (d.dear == 0 and not d.repeats) or self.depends(d)
 
     def _depends(self, d: Definition) -> bool:
-        found = self.dependent.get(d)
-        if found is None:
-            if d.kind == EXTERN:
-                found = d.node.target in _FIRST_PRODUCTS and same(d.numel, self.numel)
-            else:
-                found = any(map(self._depends, d.operands))
-            self.dependent[d] = found
-        return found
+        if d.kind == EXTERN:
+            return d.node.target in _FIRST_PRODUCTS and same(d.numel, self.numel)
+        return any(map(self.depends, d.operands))
 
     def _simple(self, value: Value) -> Value:
         return self.exact.simplify(value)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import sympy
 
+from .deep import Deep
 from .definitions import MAP, VIEW, Definition
 from .indexing import Index, simplify
 from .indirect import places
@@ -51,20 +52,19 @@ class Reader:
         self.ranges, self.inline, self.needed = ranges, inline, needed
         self.sources: dict[Value, tuple[Definition, Index]] = {}
         self.makers: dict[Value, Definition] = {}
-        self.done: dict[tuple[Definition, Index], Value] = {}
+        self._value = Deep(self._read)
 
     def read(self, d: Definition, index: Index) -> Value:
         """The value of `d` at an index."""
+        if d.kind != VIEW:
+            index = tuple(simplify(i, self.ranges) for i in index)
+        return self._value((d, index))
+
+    def _read(self, key: tuple[Definition, Index]) -> Value:
+        d, index = key
         if d.kind == VIEW:
             assert d.at is not None
             return d.at(self.read, index)
-        index = tuple(simplify(i, self.ranges) for i in index)
-        found = self.done.get((d, index))
-        if found is None:
-            found = self.done[d, index] = self._read(d, index)
-        return found
-
-    def _read(self, d: Definition, index: Index) -> Value:
         if d.known is not None:
             return Const(d.known, d.dtype)
         if d.kind == MAP and (d.constant or self.inline(d)):

@@ -41,8 +41,14 @@ def unrounded(value: Value) -> Value:
         value = inner
 
 
-def cheaper(value: Value, ranges: dict[sympy.Symbol, Expr]) -> Value:
-    """An equal value of a score function that costs less at each point."""
+def cheaper(value: Value, ranges: dict[sympy.Symbol, Expr], levels: int = 8) -> Value:
+    """An equal value of a score function that costs less at each point.
+
+    Args:
+        value: The value.
+        ranges: Of the symbols in it.
+        levels: How deep choices of choices are looked into.
+    """
     if not isinstance(value, Op):
         return value
     match value:
@@ -51,10 +57,11 @@ def cheaper(value: Value, ranges: dict[sympy.Symbol, Expr]) -> Value:
         case Op(name="where", args=(Op(name="bitwise_not", args=(c,)), a, b)):
             return op("where", c, b, a)
         case Op(name="cast", args=(Op(name="where", args=(c, a, b)) as chosen,)):
-            if chosen.dtype in LOW_PRECISION and value.dtype is torch.float32:
+            wide = chosen.dtype in LOW_PRECISION and value.dtype is torch.float32
+            if wide and levels:
                 # What is chosen may then not have to be rounded.
-                wide = (cheaper(cast(x, value.dtype), ranges) for x in (a, b))
-                return op("where", c, *wide)
+                casts = (cast(x, value.dtype) for x in (a, b))
+                return op("where", c, *(cheaper(x, ranges, levels - 1) for x in casts))
         case Op(name="cast", args=(Op(name="cast", args=(scaled,)) as rounded,)):
             if _scales_exactly(scaled) and rounded.dtype is torch.bfloat16:
                 return _as_product(scaled) if value.dtype is scaled.dtype else value

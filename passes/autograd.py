@@ -17,17 +17,21 @@ After (`emit_autograd`):
         @staticmethod
         @first_derivative
         def backward(ctx, grad_y):
-            x, tanh = ctx.saved_tensors
+            saved = [*ctx.saved_tensors]
+            ctx.maybe_clear_saved_tensors()
             if grad_y is None:
                 return None, None
             if not grad_y.is_contiguous():
                 grad_y = grad_y.contiguous()
-            d_x, d_w = segment_0_backward(x, tanh, grad_y)
+            d_x, d_w = segment_0_backward(saved, grad_y)
             return d_x, d_w
 
     def segment_0(x, w):
         (y,) = Segment0.apply(x, w)
         return (y, y.t())
+
+The backward function empties the list, so that each saved tensor is freed where eager would: at
+its last use, unless the graph is retained.
 """
 
 from __future__ import annotations
@@ -96,8 +100,8 @@ def emit_autograd(
         name: Name of the segment function.
         forward_name: Name of a function from the placeholders of `functional.forward` to
             the tuple of its results.
-        backward_name: Name of a function from the placeholders of the backward graph to the
-            tuple of its results.
+        backward_name: Name of a function with the parameters `backward_parameters` that
+            returns the tuple of the backward graph's results.
         class_name: Name of the class.
     """
     forward, backward = _forward(functional), functional.backward
@@ -300,19 +304,23 @@ def _backward_lines(
     kinds = [isinstance(v, torch.Tensor) for v in backward.graph.inputs[: len(saved)]]
     tensors = [n for n, k in zip(saved, kinds, strict=True) if k]
     numbers = [n for n, k in zip(saved, kinds, strict=True) if not k]
+    held = _unused("saved", [*saved, *tangents, ctx])
     if tensors:
-        lines.append(f"{_targets(tensors)} = {ctx}.saved_tensors")
+        lines.append(f"{held} = [*{ctx}.saved_tensors]")
+        lines.append(f"{ctx}.maybe_clear_saved_tensors()")
     if numbers:
         lines.append(f"{_targets(numbers)} = {ctx}.numbers")
     results = [f"d_{i}" for i in range(len(backward.graph.results))]
     returned = _gradients(backward, results)
-    arguments = ", ".join([*saved, *tangents])
+    arguments = ", ".join([*([held] if tensors else ()), *numbers, *tangents])
     if len(tangents) == 1:
         lines.append(f"if {tangents[0]} is None:")
         lines.append(f"    return {', '.join('None' for _ in backward.gradients)}")
     else:
         lines.append(f"if {' or '.join(f'{t} is None' for t in tangents)}:")
-        call = f"{backward_name}_partial({arguments})"
+        if tensors:
+            lines.append(f"    {_targets(tensors)} = {held}")
+        call = f"{backward_name}_partial({', '.join([*saved, *tangents])})"
         lines.append(f"    {_targets(results)} = {call}" if results else "    pass")
         lines.append(f"    return {returned}")
     for name, value in zip(tangents, backward.graph.inputs[len(saved) :], strict=True):
@@ -321,6 +329,24 @@ def _backward_lines(
         lines.append(f"{_targets(results)} = {backward_name}({arguments})")
     lines.append(f"return {returned}")
     return lines
+
+
+def backward_parameters(backward: Backward) -> tuple[list[str], list[str], str]:
+    """The parameters of a backward function, and what the first of them is a list of.
+
+    Returns:
+        The parameters; the names of the saved tensors, which the function takes out of the
+        list that is its first parameter; the name of that list (there is none if nothing is
+        saved).
+    """
+    names = [n.name for n in backward.graph.placeholders]
+    count = len(backward.saved)
+    kinds = [isinstance(v, torch.Tensor) for v in backward.graph.inputs[:count]]
+    tensors = [n for n, k in zip(names, kinds, strict=False) if k]
+    if not tensors:
+        return names, [], ""
+    held = _unused("saved", names)
+    return [held, *(n for n in names if n not in tensors)], tensors, held
 
 
 def _gradients(backward: Backward, results: Sequence[str]) -> str:

@@ -171,9 +171,10 @@ class Definition:
     @property
     def placeless(self) -> bool:
         """True if its elements are known without reading memory, so on any device."""
-        if self.kind == VIEW:
-            return self.accesses[0].operand.placeless
-        return self.known is not None or self.constant
+        base = self
+        while base.kind == VIEW:
+            base = base.accesses[0].operand
+        return base.known is not None or base.constant
 
 
 @dataclass(frozen=True, eq=False)

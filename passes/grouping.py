@@ -42,6 +42,12 @@ from .spaces import Frame, same
 MAX_INLINED = 200
 """Primitives that are inlined into one value before it becomes an anchor."""
 
+MAX_FUSED = 800
+"""Primitives in a loop nest that nothing more joins: it is no longer memory that it waits for."""
+
+DEAR_PRIMITIVES = 7
+"""How many primitives more than one a costly primitive counts as: what a C++ compiler inlines."""
+
 
 def plan(lowered: Lowered) -> Plan:
     """Groups the definitions of a graph."""
@@ -140,9 +146,11 @@ class _Grouping:
 
     def _uses(self, definition: Definition) -> Iterator[Definition]:
         """Computed definitions that read this one, directly or through views."""
-        for reader in self.readers.get(definition, ()):
+        stack = list(reversed(self.readers.get(definition, {})))
+        while stack:
+            reader = stack.pop()
             if reader.kind == VIEW:
-                yield from self._uses(reader)
+                stack.extend(reversed(self.readers.get(reader, {})))
             elif reader.computed:
                 yield reader
 
@@ -232,9 +240,13 @@ class _Grouping:
             for member in group.members:
                 group.members[member] = _level(member, frame)
         group.members[d] = _level(d, frame)
+        group.weight += self._work(d)
         self.home[d] = group
         for leaf in self.leaves[d]:
             self._depend(group, self.home.get(leaf))
+
+    def _work(self, d: Definition) -> int:
+        return self.weight[d] + DEAR_PRIMITIVES * self.dear[d]
 
     def _candidates(self, d: Definition) -> list[Group]:
         """Groups that `d` may join, best first: those it reads from, then its siblings."""
@@ -271,6 +283,8 @@ class _Grouping:
         """The frame that the group would have with `d`, or None if the spaces disagree."""
         frame = group.frame
         assert frame is not None
+        if group.weight + self._work(d) > MAX_FUSED:
+            return None
         if next(iter(group.members)).device != d.device:
             return None
         if d.kind == REDUCTION:
@@ -364,7 +378,7 @@ class _Grouping:
         )
 
     def _merge(self, first: Group, second: Group) -> None:
-        if first is second:
+        if first is second or first.weight + second.weight > MAX_FUSED:
             return
         one, other = first.frame, second.frame
         assert one is not None and other is not None
@@ -395,6 +409,7 @@ class _Grouping:
         except NotHere:
             return
         first.frame, first.members = frame, trial.members
+        first.weight += second.weight
         first.position = min(first.position, second.position)
         for member in second.members:
             self.home[member] = first

@@ -26,6 +26,7 @@ class Group:
         extern: The node of an extern call.
         before: Groups that must run before this one, transitively, as a bit set of `number`.
         reads: The memory that it reads.
+        weight: Primitives that it computes at each point; costly ones count as several.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Group:
     extern: fx.Node | None = None
     before: int = 0
     reads: dict[Definition, None] = field(default_factory=dict)
+    weight: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,13 +27,14 @@ import torch
 from torch import fx
 
 from .attention_library import Operand
-from .definitions import EXTERN, SOURCE, Definition, Number
+from .definitions import EXTERN, SOURCE, VIEW, Definition, Number
 from .fuse import Attend, Call, Launch, Schedule
 from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .plans import ATenGraph
 from .spelling import spell, spell_call, spell_expr
+from .views import MOST_STEPS
 
 Finish = Callable[[list[str], list[str]], list[str]]
 """From the texts of inputs and results to the last lines of the function."""
@@ -191,8 +192,13 @@ class Host:
         self.given = frozenset(n for n in found if n)
         return tuple(found)
 
-    def body(self, finish: Finish) -> list[str]:
-        """All lines of the function."""
+    def body(self, finish: Finish, released: Iterable[str] = ()) -> list[str]:
+        """All lines of the function.
+
+        Args:
+            finish: Its last lines.
+            released: Inputs that nobody else may hold, so that they can be freed.
+        """
         steps: list[Launch | Call] = list(self.schedule.steps)
         for d in self.schedule.empty:
             self._allocate(d)
@@ -200,7 +206,7 @@ class Host:
         stored = {d.name: d for d in self.schedule.stored if d not in in_place}
         for d, source in in_place.items():
             self.named.update({d.node: source.name})
-        last = self._last_uses(steps)
+        last = self._last_uses(steps, frozenset(released))
         for number, step in enumerate(steps):
             if isinstance(step, Attend):
                 self._attend(step)
@@ -276,11 +282,13 @@ class Host:
                 return d.node
         return None
 
-    def _last_uses(self, steps: list[Launch | Call]) -> dict[str, int]:
+    def _last_uses(
+        self, steps: list[Launch | Call], released: frozenset[str]
+    ) -> dict[str, int]:
         """Temporary -> number of the last step that uses it, for those that can be freed."""
-        produced: dict[str, int] = {}
+        produced: dict[str, int] = dict.fromkeys(released, -1)
         last: dict[str, int] = {}
-        kept = {n.name for n in self.graph.placeholders}
+        kept = {n.name for n in self.graph.placeholders} - released
         for result in self.graph.results:
             if isinstance(result, fx.Node):
                 kept.update(self._memory_of(result))
@@ -414,8 +422,23 @@ class Host:
             if value.kind == EXTERN or value.name in self.allocated:
                 return value.name
             # A view: the call of its node on the text of its base.
+            self._name_long_chain(node)
             return spell_call(node, self.text, self.symbols)
         raise KeyError(f"{node.name} is not available to the host")
+
+    def _name_long_chain(self, node: fx.Node) -> None:
+        """Names views on the way to one that is made of many, so that no text gets long."""
+        chain: list[fx.Node] = []
+        while node not in self.named:
+            value = self.lowered.values[node]
+            if not isinstance(value, Definition) or value.kind != VIEW:
+                break
+            chain.append(node)
+            node = node.all_input_nodes[0]
+        for step in range(len(chain) - MOST_STEPS, 0, -MOST_STEPS):
+            name = chain[step].name
+            self.lines.append(f"{name} = {self.text(chain[step])}")
+            self.named[chain[step]] = name
 
     def _result(self, result: Any) -> str:
         if isinstance(result, fx.Node):

@@ -16,7 +16,7 @@ values finds common subexpressions, and walks are linear in the number of distin
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
@@ -233,16 +233,21 @@ def cast(value: Value, dtype: torch.dtype) -> Value:
     return value if value.dtype is dtype else Op("cast", (value,), dtype)
 
 
-def walk(roots: Iterable[Value]) -> Iterator[Value]:
-    """Yields every distinct value under `roots`, each after its operands, in a fixed order."""
+def walk(roots: Iterable[Value], done: Container[Value] = ()) -> Iterator[Value]:
+    """Yields every distinct value under `roots`, each after its operands, in a fixed order.
+
+    Args:
+        roots: Values.
+        done: Values to stop at, whose operands the caller knows too.
+    """
     seen: set[Value] = set()
     for root in roots:
         stack: list[tuple[Value, bool]] = [(root, False)]
         while stack:
-            value, done = stack.pop()
-            if done:
+            value, entered = stack.pop()
+            if entered:
                 yield value
-            elif value not in seen:
+            elif value not in seen and value not in done:
                 seen.add(value)
                 stack.append((value, True))
                 stack.extend((operand, False) for operand in reversed(value.operands))
@@ -275,20 +280,36 @@ def rebuild(value: Value, operands: tuple[Value, ...]) -> Value:
     return value
 
 
+LONGEST_TEXT = 2000
+"""Characters of a value's text; of the parts of a longer one, `…` stands for the longest."""
+
+
 def text_of(value: Value) -> str:
     """One line of text for a value, for people and for tests."""
+    made: dict[Value, str] = {}
+    for v in walk([value]):
+        text = _text_of(v, made)
+        if len(text) > LONGEST_TEXT:
+            longest = max(v.operands, key=lambda o: len(made[o]), default=None)
+            if longest is not None:
+                text = _text_of(v, {**{o: made[o] for o in v.operands}, longest: "…"})
+        made[v] = text
+    return made[value]
+
+
+def _text_of(value: Value, made: Mapping[Value, str]) -> str:
     match value:
         case Const(value=number):
             return repr(number)
         case Load(buffer=buffer, index=index, mask=mask):
-            tail = "" if mask is None else f" if {text_of(mask)}"
+            tail = "" if mask is None else f" if {made[mask]}"
             return f"{buffer.name}[{index}{tail}]"
         case IndexValue(index=index):
             return f"({index})"
         case ScalarArg(name=name) | Ref(name=name):
             return name
         case Op(name="cast", args=(arg,)):
-            return f"{str(value.dtype).removeprefix('torch.')}({text_of(arg)})"
+            return f"{str(value.dtype).removeprefix('torch.')}({made[arg]})"
         case Op(name=name, args=args):
-            return f"{name}({', '.join(map(text_of, args))})"
+            return f"{name}({', '.join(made[a] for a in args)})"
     raise TypeError(type(value))

@@ -301,7 +301,7 @@ def check(kernel: Kernel) -> Kernel:
     inner = {axis.symbol for axis in kernel.inner}
     known: dict[str, torch.dtype] = {}
     for statement in kernel.body:
-        where = f"{kernel.name}: {statement}"
+        where = f"{kernel.name}: {_named(statement)}"
         for value in walk([statement.value]):
             if isinstance(value, Ref) and known.get(value.name) is not value.dtype:
                 raise ValueError(f"{where}: {value.name} is used before it is reduced")
@@ -334,6 +334,13 @@ def check(kernel: Kernel) -> Kernel:
             if statement.level == "outer" and used & inner:
                 raise ValueError(f"{where}: an outer store uses an inner axis")
     return kernel
+
+
+def _named(statement: Statement) -> str:
+    """What a message calls a statement; its whole text is long where much is fused."""
+    if isinstance(statement, Reduce):
+        return f"{statement.name} = {statement.kind}(…)"
+    return f"{statement.buffer.name}[{statement.index}] = …"
 
 
 def _check_op(value: Op, where: str) -> None:

@@ -51,6 +51,9 @@ from .loops import (
     walk,
 )
 
+MAX_FACTORS = 64
+"""More factors than these are one."""
+
 
 @dataclass(frozen=True, eq=False)
 class Raised:
@@ -173,9 +176,19 @@ def _raised(
 
 
 def _factors(value: Value) -> list[Value]:
-    if isinstance(value, Op) and value.name == "mul":
-        return [f for part in value.args for f in _factors(part)]
-    return [value]
+    """The factors of a product, from left to right; of a long one, the product itself."""
+    found: list[Value] = []
+    stack = [value]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, Op) and part.name == "mul":
+            stack.extend(reversed(part.args))
+        else:
+            found.append(part)
+        # A square of a square of … has more factors than values.
+        if len(found) + len(stack) > MAX_FACTORS:
+            return [value]
+    return found
 
 
 def _peak_of(shift: Value) -> Ref | None:

@@ -109,7 +109,9 @@ def find_cut(
     source, sink = len(early) * 2, len(early) * 2 + 1
     number = {n: i for i, n in enumerate(early)}
     for node, i in number.items():
-        flow.edge(2 * i, 2 * i + 1, _cost(node, results))
+        # What a call of the backward half reads would else be written to memory there.
+        discount = 0.5 if _is_operand(node, late) else 0.0
+        flow.edge(2 * i, 2 * i + 1, _cost(node, results) - discount)
         if not again[node]:
             flow.edge(source, 2 * i, _INFINITE)
         if node in needed:
@@ -177,6 +179,18 @@ def _cost(node: fx.Node, results: set[fx.Node]) -> float:
     exists = node.op in ("placeholder", "get_attr") or node in results
     # A view is computed again for nothing, so its base is preferred at equal cost.
     return size * (1 if exists else 2) + (2 if is_view(node) else 1)
+
+
+def _is_operand(node: fx.Node, late: set[fx.Node]) -> bool:
+    """True if one of `late` that no kernel computes reads the memory of `node`."""
+    stack = list(node.users)
+    while stack:
+        user = stack.pop()
+        if is_view(user):
+            stack.extend(user.users)
+        elif user in late and not _may_run_again(user):
+            return True
+    return False
 
 
 def _hint(number: int | torch.SymInt) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from .deep import Deep
 from .definitions import REDUCTION, VIEW, Definition
 from .indexing import Index, simplify
 from .indirect import places
@@ -41,8 +42,7 @@ class Trial:
         self.members = members
         self.inlined = inlined
         self.space = Space(frame, self._shapes())
-        self.done: dict[tuple[Definition, Index], Value] = {}
-        self.results: dict[Definition, Value] = {}
+        self._value = Deep(self._compute)
 
     def _shapes(self) -> Iterator[tuple[Expr, ...]]:
         """Shapes of the members and of what is inlined into them, members first."""
@@ -67,27 +67,35 @@ class Trial:
         """Where each member stands at the point at hand."""
         return {d: self.space.index(d.size, level) for d, level in self.members.items()}
 
+    @property
+    def done(self) -> dict[tuple[Definition, Index | None], Value]:
+        """What has been computed: definition and index (None: the point at hand) -> value."""
+        return self._value.done
+
     def compute(self, d: Definition) -> Value:
         """The value of a member at the point at hand (for a reduction: what it folds)."""
+        return self._value((d, None))
+
+    def read(self, d: Definition, index: Index) -> Value:
+        """The value of an operand at an index."""
+        if d.kind != VIEW:
+            index = tuple(simplify(i, self.space.ranges) for i in index)
+        return self._value((d, index))
+
+    def _compute(self, key: tuple[Definition, Index | None]) -> Value:
+        d, index = key
+        if index is not None:
+            return self._read(d, index)
         if d.folding:
             index = self.space.index(d.folding.full, "inner")
             return d.folding.value(self.read, index)
         assert d.at is not None
         return d.at(self.read, self.places[d])
 
-    def read(self, d: Definition, index: Index) -> Value:
-        """The value of an operand at an index."""
+    def _read(self, d: Definition, index: Index) -> Value:
         if d.kind == VIEW:
             assert d.at is not None
             return d.at(self.read, index)
-        index = tuple(simplify(i, self.space.ranges) for i in index)
-        found = self.done.get((d, index))
-        if found is None:
-            found = self._read(d, index)
-            self.done[d, index] = found
-        return found
-
-    def _read(self, d: Definition, index: Index) -> Value:
         if d.known is not None:
             return Const(d.known, d.dtype)
         if d.constant and d not in self.members:
@@ -112,10 +120,7 @@ class Trial:
                 # A maximum of nothing raises on fakes, so there is no place for one here.
                 return Const(IDENTITY.get(d.folding.kind, 0), d.dtype)
             return Ref(d.name, d.dtype)
-        found = self.results.get(d)
-        if found is None:
-            found = self.results[d] = self.compute(d)
-        return found
+        return self.compute(d)
 
     def load(self, d: Definition, index: Index) -> Value:
         """The value of something that is memory."""

@@ -27,6 +27,7 @@ from .loops import (
     ScalarArg,
     Store,
     Value,
+    walk,
 )
 from .print_cpp_values import (
     C_TYPES,
@@ -39,6 +40,9 @@ from .print_cpp_values import (
 
 _LONG = 56
 """Characters from which an operand gets a variable of its own."""
+
+_SHORT = 4
+"""Fewer conversions and signs than these on top of a name or number need no variable."""
 
 RESERVED = frozenset(
     """alignas alignof and asm auto bool break case catch char class const constexpr continue
@@ -185,9 +189,11 @@ class Body:
         label = self.label(value).name
         if label:
             return label
-        if isinstance(value, Op) and value.name == "cast":
-            inner = value.args[0]
-            return self.hint(inner)
+        while isinstance(value, Op) and value.name == "cast":
+            value = value.args[0]
+            label = self.label(value).name
+            if label:
+                return label
         if isinstance(value, Load):
             symbols = [
                 s for s in sympy.sympify(value.index).free_symbols if s in self.symbols
@@ -204,17 +210,15 @@ class Body:
 
     def needs(self, value: Value) -> frozenset[object]:
         """Axis symbols and names of reductions that a value depends on."""
-        found = self._needs.get(value)
-        if found is None:
+        for v in walk([value], self._needs):
             own: set[object] = set()
-            if isinstance(value, Ref):
-                own.add(value.name)
-            if isinstance(value, Load | IndexValue):
-                own |= sympy.sympify(value.index).free_symbols & set(self.symbols)
+            if isinstance(v, Ref):
+                own.add(v.name)
+            if isinstance(v, Load | IndexValue):
+                own |= sympy.sympify(v.index).free_symbols & set(self.symbols)
                 own -= set(self.kernel.sizes)
-            found = frozenset(own).union(*(self.needs(o) for o in value.operands))
-            self._needs[value] = found
-        return found
+            self._needs[v] = frozenset(own).union(*(self._needs[o] for o in v.operands))
+        return self._needs[value]
 
     def pending(self, roots: Iterable[Value]) -> list[Value]:
         """Values under `roots` that have no variable yet, operands first."""
@@ -234,11 +238,13 @@ class Body:
     @staticmethod
     def is_trivial(value: Value) -> bool:
         """Whether a variable for `value` would say no more than its text."""
-        if isinstance(value, Op):
-            return value.name in ("cast", "neg", "bitwise_not") and Body.is_trivial(
-                value.args[0]
-            )
-        return not isinstance(value, Load)
+        for _ in range(_SHORT):
+            if not isinstance(value, Op):
+                return not isinstance(value, Load)
+            if value.name not in ("cast", "neg", "bitwise_not"):
+                return False
+            value = value.args[0]
+        return False
 
     def cost(self, roots: Iterable[Value]) -> int:
         """Rough price of one point, in simple operations."""

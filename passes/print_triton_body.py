@@ -35,6 +35,9 @@ from .print_triton_values import (
     number_text,
 )
 
+KEEPS_ZERO = frozenset(("cast", "neg", "abs", "sqrt", "add", "sub", "mul"))
+"""Primitives that give 0 where all their operands are 0."""
+
 WIDTH = 88
 COMMENT_COLUMN = 60
 
@@ -119,14 +122,18 @@ class KernelPrinter(Expressions):
 
     def _zero_outside(self, value: Value) -> bool:
         """Whether a value is 0 beyond the end of the inner axes, as masked loads are."""
-        if isinstance(value, Load):
-            return self.at.is_inner(value)
-        if isinstance(value, Op):
-            if value.name in ("cast", "neg", "abs", "sqrt"):
-                return self._zero_outside(value.args[0])
-            if value.name in ("add", "sub", "mul"):
-                return all(map(self._zero_outside, value.args))
-        return False
+        seen: set[Value] = set()
+        stack = [value]
+        while stack:
+            part = stack.pop()
+            if part in seen:
+                continue
+            seen.add(part)
+            if isinstance(part, Op) and part.name in KEEPS_ZERO:
+                stack.extend(part.args)
+            elif not (isinstance(part, Load) and self.at.is_inner(part)):
+                return False
+        return True
 
     def _spread(
         self, text: str, value: Value, mask: str | None, statement: Reduce

@@ -31,12 +31,11 @@ class Casts:
 
     def simplify(self, value: Value) -> Value:
         """Returns an equal value with fewer casts."""
-        for v in walk([value]):
-            if v not in self.done:
-                new = rebuild(v, tuple(self.done[o] for o in v.operands))
-                if isinstance(new, IndexValue):
-                    new = arithmetic(new)
-                self.done[v] = self._cast(new)
+        for v in walk([value], self.done):
+            new = rebuild(v, tuple(self.done[o] for o in v.operands))
+            if isinstance(new, IndexValue):
+                new = arithmetic(new)
+            self.done[v] = self._cast(new)
         return self.done[value]
 
     def _cast(self, v: Value) -> Value:

@@ -41,7 +41,7 @@ from .host import (
     size_symbols,
 )
 from .lower import lower
-from .plans import ATenGraph
+from .plans import ATenGraph, Backward
 from .print_triton_expressions import LIBRARY
 from .products import ride_sums
 from .program import Segment, SegmentCode
@@ -205,9 +205,10 @@ class _SegmentWriter:
         else:
             names = [f"{self.name}_forward", f"{self.name}_backward"]
             self.taken.update(names)
-            graphs = (forward, backward.graph)
-            for graph, name in zip(graphs, names, strict=True):
-                self.definitions.append(self._function(graph, name, simple_return))
+            self.definitions.append(self._function(forward, names[0], simple_return))
+            self.definitions.append(
+                self._function(backward.graph, names[1], simple_return, saved=backward)
+            )
             class_name = "".join(part.capitalize() for part in self.name.split("_"))
             text = autograd.emit_autograd(
                 self.functional,
@@ -279,6 +280,7 @@ class _SegmentWriter:
         *,
         top: bool = False,
         given: bool = False,
+        saved: Backward | None = None,
     ) -> str:
         """The text of one graph as a function; its definitions go before it.
 
@@ -288,6 +290,7 @@ class _SegmentWriter:
             finish: Its last lines.
             top: It is the whole segment.
             given: It takes the memory of results that its kernels write.
+            saved: What it is the backward graph of: it frees what was saved.
         """
         if self.stage in ("fuse", "emit"):
             ride_sums(graph, keep_fp32=self.options.keep_fp32)
@@ -295,6 +298,13 @@ class _SegmentWriter:
         shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)
+        parameters = [n.name for n in graph.placeholders]
+        released: list[str] = []
+        if saved is not None:
+            parameters, released, held = autograd.backward_parameters(saved)
+            if released:
+                targets = f"{', '.join(released)}{',' if len(released) == 1 else ''}"
+                sizes = [f"{targets} = {held}", f"{held}.clear()", *sizes]
         externs = True
         if self.stage == "lower":
             lines = flat_lines(graph, symbols, self.constants, comments, finish)
@@ -336,13 +346,12 @@ class _SegmentWriter:
                 self.definitions.extend(text)
             else:
                 lines = self._kernel_lines(
-                    graph, name, schedule, symbols, comments, finish, given
+                    graph, name, schedule, symbols, comments, finish, given, released
                 )
         check_sizes(graph, symbols, lines)
         lines = [*sizes, *lines]
         if externs and top:
             lines = self._guarded(graph, lines)
-        parameters = [n.name for n in graph.placeholders]
         if given:
             parameters += [f"{n}=None" for n in self.given if n]
         header = f"def {name}({', '.join(parameters)}):"
@@ -357,6 +366,7 @@ class _SegmentWriter:
         comments: Mapping[fx.Node, str],
         finish: Finish,
         given: bool,
+        released: Iterable[str],
     ) -> list[str]:
         forced = self.options.target != "auto"
         measured = self.options.mode in MEASURED_MODES
@@ -375,7 +385,7 @@ class _SegmentWriter:
         host = Host(graph, schedule, printed.calls, symbols, self.constants, comments)
         if given:
             self.given = host.take_results()
-        lines = host.body(finish)
+        lines = host.body(finish, released)
         self.imports.update(host.imports)
         return lines
 

@@ -37,6 +37,9 @@ VIEW_NAMES = frozenset(
 Some give a copy for other inputs (`reshape`); the caller has seen that this one did not.
 """
 
+MOST_STEPS = 50
+"""Calls in a chain."""
+
 _ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
@@ -50,7 +53,8 @@ def chain(
         is_base: Whether a node is the tensor to start from.
 
     Returns:
-        None if some step has no text: it is no view, or takes values of the graph.
+        None if some step has no text: it is no view, or takes values of the graph. None
+        as well for a chain so long that Python could not compile the expression.
     """
     steps: list[str] = []
     detaches = False
@@ -60,6 +64,8 @@ def chain(
         if step is None:
             return None
         text, node = step
+        if len(steps) == MOST_STEPS:
+            return None
         detaches = detaches or text.startswith((".detach(", ".data"))
         steps.append(text)
     return "{base}" + "".join(reversed(steps)), detaches

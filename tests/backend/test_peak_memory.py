@@ -116,3 +116,75 @@ def test_no_more_than_eager_holds(name: str) -> None:
         found = peak_of(lambda: compiled(x, w))
     assert wanted >= SIZE * SIZE * 4
     assert found <= wanted + LITTLE
+
+
+TRAINED: dict[str, Callable[..., Any]] = {}
+
+
+def trained(function: Callable[..., Any]) -> Callable[..., Any]:
+    TRAINED[function.__name__] = function
+    return function
+
+
+@trained
+def layers_of_relu(x, w, k):
+    for _ in range(6):
+        x = torch.relu(x @ w)
+    return x.sum()
+
+
+@trained
+def layers_of_tanh(x, w, k):
+    return torch.tanh(torch.tanh(x @ w) @ w).sum()
+
+
+@trained
+def layers_of_gelu(x, w, k):
+    gelu = torch.nn.functional.gelu
+    return gelu(gelu(x @ w, approximate="tanh") @ w, approximate="tanh").sum()
+
+
+@trained
+def convolutions(x, w, k):
+    conv2d = torch.nn.functional.conv2d
+    image = x.view(1, 4, 64, 64)
+    image = torch.relu(conv2d(image, k, padding=1))
+    return torch.relu(conv2d(image, k, padding=1)).sum()
+
+
+def gradients(function: Callable[..., Any], given: list[torch.Tensor]) -> list[Any]:
+    return list(torch.autograd.grad(function(*given), given, allow_unused=True))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_holds_no_more_than_eager(name: str) -> None:
+    function = TRAINED[name]
+    x, w = torch.randn(SIZE, SIZE), torch.randn(SIZE, SIZE) / 8
+    given = [t.requires_grad_() for t in (x, w, torch.randn(4, 4, 3, 3))]
+    compiled = srcjit.jit(function)
+    wanted = peak_of(lambda: gradients(function, given))
+    found = peak_of(lambda: gradients(compiled, given))
+    assert wanted >= SIZE * SIZE * 4
+    assert found <= wanted + LITTLE
+    for one, other in zip(gradients(compiled, given), gradients(function, given)):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
+def test_a_second_backward() -> None:
+    function = TRAINED["layers_of_tanh"]
+    given = [torch.randn(8, 8, requires_grad=True) for _ in range(2)]
+    compiled = srcjit.jit(function)
+
+    def steps(call: Callable[..., Any]) -> list[Any]:
+        total = call(*given, None)
+        retained = [torch.autograd.grad(total, given, retain_graph=True) for _ in "12"]
+        seen: list[Any] = [*retained, torch.autograd.grad(total, given)]
+        with pytest.raises(RuntimeError) as caught:
+            torch.autograd.grad(total, given)
+        return [*seen, str(caught.value)]
+
+    *found, said = steps(compiled)
+    *wanted, eager = steps(function)
+    assert said == eager
+    for one, other in zip(found, wanted):
+        torch.testing.assert_close(one, other)

@@ -15,8 +15,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
 
-from srcjit.passes.autograd import IMPORTS, emit_autograd, emit_segment
+from srcjit.passes.autograd import (
+    IMPORTS,
+    backward_parameters,
+    emit_autograd,
+    emit_segment,
+)
 from srcjit.passes.functional import Functional, functionalize
+from srcjit.passes.plans import Backward
 from srcjit.passes.program import Segment
 
 _CAPTURES: list[Capture] = []
@@ -150,10 +156,23 @@ def executable(functional: Functional) -> Callable[..., Any]:
     assert functional.forward is not None, functional.reason
     names: dict[str, Any] = {"segment_0_forward": functional.forward.graph_module}
     if functional.backward is not None:
-        names["segment_0_backward"] = functional.backward.graph.graph_module
+        names["segment_0_backward"] = _taking_a_list(functional.backward)
     text = "\n".join(IMPORTS) + "\n" + text_of(functional)
     exec(compile(text, "<segment>", "exec"), names)
     return names["segment_0"]
+
+
+def _taking_a_list(backward: Backward) -> Callable[..., Any]:
+    """The backward graph with the parameters that emitted functions have."""
+    parameters, tensors, _ = backward_parameters(backward)
+    order = [n.name for n in backward.graph.placeholders]
+
+    def run(*arguments: Any) -> Any:
+        given = dict(zip(parameters, arguments, strict=True))
+        given.update(zip(tensors, given[parameters[0]] if tensors else (), strict=True))
+        return backward.graph.graph_module(*(given[name] for name in order))
+
+    return run
 
 
 def copied(inputs: Sequence[Any]) -> list[Any]:
