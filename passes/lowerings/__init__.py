@@ -11,7 +11,6 @@ from . import (
     division,
     gathers,
     logic,
-    normalizations,
     pointwise,
     reductions,
     views,
@@ -27,7 +26,6 @@ TABLE = {
     **creation.TABLE,
     **gathers.TABLE,
     **reductions.TABLE,
-    **normalizations.TABLE,
 }
 
 __all__ = ["TABLE", "Builder", "NoLoopForm"]

@@ -21,7 +21,6 @@ SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
 TANH_CUBIC = 0.044715
 SIXTH = torch.tensor(1 / 6, dtype=torch.float32).item()
 """What ATen multiplies doubles by, too."""
-INV_SQRT_2PI = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 def _mul(u: Value, n: float) -> Value:
@@ -48,15 +47,6 @@ def threshold(b: Builder, x: Definition, limit: Any, value: Any) -> Definition:
     return apply(b, form, x)
 
 
-def threshold_backward(
-    b: Builder, grad: Definition, x: Definition, limit: Any
-) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        return op("where", op("le", v, number(limit, v.dtype)), like(g, 0), g)
-
-    return apply(b, form, grad, x)
-
-
 def gelu(b: Builder, x: Definition, approximate: str = "none") -> Definition:
     def exact(v: Value) -> Value:
         return op(
@@ -71,46 +61,12 @@ def gelu(b: Builder, x: Definition, approximate: str = "none") -> Definition:
     return apply(b, tanh if approximate == "tanh" else exact, x)
 
 
-def gelu_backward(
-    b: Builder, grad: Definition, x: Definition, approximate: str = "none"
-) -> Definition:
-    def exact(g: Value, v: Value) -> Value:
-        one = like(v, 1.0)
-        cdf = _mul(op("add", one, op("erf", _mul(v, SQRT1_2))), 0.5)
-        pdf = _mul(op("exp", _mul(op("mul", v, v), -0.5)), INV_SQRT_2PI)
-        return op("mul", g, op("add", cdf, op("mul", v, pdf)))
-
-    def tanh(g: Value, v: Value) -> Value:
-        one, squared = like(v, 1.0), op("mul", v, v)
-        cube = op("mul", squared, v)
-        inner = _mul(op("add", v, _mul(cube, TANH_CUBIC)), SQRT_2_OVER_PI)
-        t = op("tanh", inner)
-        left = _mul(op("add", one, t), 0.5)
-        slope = _mul(op("add", one, _mul(squared, 3.0 * TANH_CUBIC)), SQRT_2_OVER_PI)
-        right = op(
-            "mul", _mul(v, 0.5), op("mul", op("sub", one, op("mul", t, t)), slope)
-        )
-        return op("mul", g, op("add", left, right))
-
-    return apply(b, tanh if approximate == "tanh" else exact, grad, x)
-
-
 def silu(b: Builder, x: Definition) -> Definition:
     def form(v: Value) -> Value:
         one = like(v, 1.0)
         return op("div", v, op("add", one, op("exp", op("neg", v))))
 
     return apply(b, form, x)
-
-
-def silu_backward(b: Builder, grad: Definition, x: Definition) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        one, s = like(v, 1.0), op("sigmoid", v)
-        return op(
-            "mul", op("mul", g, s), op("add", one, op("mul", v, op("sub", one, s)))
-        )
-
-    return apply(b, form, grad, x)
 
 
 def sigmoid_backward(b: Builder, grad: Definition, y: Definition) -> Definition:
@@ -120,13 +76,6 @@ def sigmoid_backward(b: Builder, grad: Definition, y: Definition) -> Definition:
 
     def form(g: Value, s: Value) -> Value:
         return op("mul", each(op("mul", g, each(op("sub", like(s, 1.0), s)))), s)
-
-    return apply(b, form, grad, y)
-
-
-def tanh_backward(b: Builder, grad: Definition, y: Definition) -> Definition:
-    def form(g: Value, t: Value) -> Value:
-        return op("mul", g, op("sub", like(t, 1.0), op("mul", t, t)))
 
     return apply(b, form, grad, y)
 
@@ -142,18 +91,6 @@ def softplus(
     return apply(b, form, x)
 
 
-def softplus_backward(
-    b: Builder, grad: Definition, x: Definition, beta: Any, threshold: Any
-) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        scaled = op("mul", v, number(beta, v.dtype))
-        z = op("exp", scaled)
-        smooth = op("div", op("mul", g, z), op("add", z, like(z, 1.0)))
-        return op("where", op("gt", scaled, number(threshold, v.dtype)), g, smooth)
-
-    return apply(b, form, grad, x)
-
-
 def leaky_relu(b: Builder, x: Definition, negative_slope: Any = 0.01) -> Definition:
     def form(v: Value) -> Value:
         return op(
@@ -161,30 +98,6 @@ def leaky_relu(b: Builder, x: Definition, negative_slope: Any = 0.01) -> Definit
         )
 
     return apply(b, form, x)
-
-
-def leaky_relu_backward(
-    b: Builder,
-    grad: Definition,
-    x: Definition,
-    negative_slope: Any,
-    self_is_result: bool,
-) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        return op(
-            "where", _positive(v), g, op("mul", g, number(negative_slope, g.dtype))
-        )
-
-    return apply(b, form, grad, x)
-
-
-def prelu(b: Builder, x: Definition, weight: Definition) -> Definition:
-    """`_prelu_kernel`: the weight has been reshaped so that it broadcasts."""
-
-    def form(v: Value, w: Value) -> Value:
-        return op("where", _positive(v), v, op("mul", w, v))
-
-    return apply(b, form, x, weight)
 
 
 def elu(
@@ -212,28 +125,6 @@ def celu(b: Builder, x: Definition, alpha: Any = 1.0) -> Definition:
     return elu(b, x, alpha, 1.0, 1.0 / known_number(alpha))
 
 
-def elu_backward(
-    b: Builder,
-    grad: Definition,
-    alpha: Any,
-    scale: Any,
-    input_scale: Any,
-    is_result: bool,
-    x: Definition,
-) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        above = op("mul", g, number(scale, g.dtype))
-        gain = known_number(input_scale)
-        factor = known_number(alpha) * known_number(scale)
-        if is_result:
-            slope = _mul(op("add", v, like(v, factor)), gain)
-        else:
-            slope = _mul(op("exp", _mul(v, gain)), gain * factor)
-        return op("where", op("le", v, like(v, 0.0)), op("mul", g, slope), above)
-
-    return apply(b, form, grad, x)
-
-
 def _relu6(v: Value) -> Value:
     return op("minimum", like(v, 6.0), op("maximum", like(v, 0.0), v))
 
@@ -243,16 +134,6 @@ def hardswish(b: Builder, x: Definition) -> Definition:
         return op("div", op("mul", v, _relu6(op("add", v, like(v, 3.0)))), like(v, 6.0))
 
     return apply(b, form, x)
-
-
-def hardswish_backward(b: Builder, grad: Definition, x: Definition) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        three = like(v, 3.0)
-        slope = op("add", op("div", v, three), like(v, 0.5))
-        inside = op("where", op("lt", v, three), op("mul", g, slope), g)
-        return op("where", op("le", v, like(v, -3.0)), like(g, 0.0), inside)
-
-    return apply(b, form, grad, x)
 
 
 def hardsigmoid(b: Builder, x: Definition) -> Definition:
@@ -280,20 +161,6 @@ def hardtanh(b: Builder, x: Definition, low: Any = -1, high: Any = 1) -> Definit
     return apply(b, form, x)
 
 
-def hardtanh_backward(
-    b: Builder, grad: Definition, x: Definition, low: Any, high: Any
-) -> Definition:
-    def form(g: Value, v: Value) -> Value:
-        outside = op(
-            "bitwise_or",
-            op("le", v, number(low, v.dtype)),
-            op("ge", v, number(high, v.dtype)),
-        )
-        return op("where", outside, like(g, 0.0), g)
-
-    return apply(b, form, grad, x)
-
-
 def mish(b: Builder, x: Definition) -> Definition:
     def form(v: Value) -> Value:
         return op("mul", v, op("tanh", op("log1p", op("exp", v))))
@@ -304,26 +171,16 @@ def mish(b: Builder, x: Definition) -> Definition:
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.relu": relu,
     "aten.threshold": threshold,
-    "aten.threshold_backward": threshold_backward,
     "aten.gelu": gelu,
-    "aten.gelu_backward": gelu_backward,
     "aten.silu": silu,
-    "aten.silu_backward": silu_backward,
     "aten.sigmoid_backward": sigmoid_backward,
-    "aten.tanh_backward": tanh_backward,
     "aten.softplus": softplus,
-    "aten.softplus_backward": softplus_backward,
     "aten.leaky_relu": leaky_relu,
-    "aten.leaky_relu_backward": leaky_relu_backward,
-    "aten._prelu_kernel": prelu,
     "aten.elu": elu,
     "aten.celu": celu,
-    "aten.elu_backward": elu_backward,
     "aten.hardswish": hardswish,
-    "aten.hardswish_backward": hardswish_backward,
     "aten.hardsigmoid": hardsigmoid,
     "aten.hardsigmoid_backward": hardsigmoid_backward,
     "aten.hardtanh": hardtanh,
-    "aten.hardtanh_backward": hardtanh_backward,
     "aten.mish": mish,
 }

@@ -25,14 +25,6 @@ def full_like(b: Builder, x: Definition, value: Any, **_: Any) -> Definition:
     return _filled(b, value)
 
 
-def zeros(b: Builder, *_: Any, **__: Any) -> Definition:
-    return _filled(b, 0)
-
-
-def ones(b: Builder, *_: Any, **__: Any) -> Definition:
-    return _filled(b, 1)
-
-
 def scalar_tensor(b: Builder, value: Any, **_: Any) -> Definition:
     return _filled(b, value)
 
@@ -86,21 +78,6 @@ def eye(b: Builder, *_: Any, **__: Any) -> Definition:
         return cast(same, dtype)
 
     return b.map(at)
-
-
-def triangle(keeps: str) -> Callable[..., Definition]:
-    """triu (`ge`) and tril (`le`): the column against the row plus the diagonal."""
-
-    def lowering(b: Builder, x: Definition, diagonal: Any = 0) -> Definition:
-        def at(read: Read, i: Index) -> Value:
-            column = op("sub", IndexValue(i[-1]), IndexValue(i[-2]))
-            kept = op(keeps, column, number(diagonal, torch.int64))
-            zero = cast(Const(0, compute_dtype(x.dtype)), x.dtype)
-            return op("where", kept, read(x, i), zero)
-
-        return b.map(at)
-
-    return lowering
 
 
 # ── pieces ────────────────────────────────────────────────────────────────────────────────
@@ -281,20 +258,11 @@ def roll(b: Builder, x: Definition, shifts: Any, dims: Any = ()) -> Definition:
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.full": full,
     "aten.full_like": full_like,
-    "aten.new_full": full_like,
-    "aten.zeros": zeros,
-    "aten.zeros_like": zeros,
-    "aten.new_zeros": zeros,
-    "aten.ones": ones,
-    "aten.ones_like": ones,
-    "aten.new_ones": ones,
     "aten.scalar_tensor": scalar_tensor,
     "aten.arange.default": arange_start,
     "aten.arange": arange,
     "prims.iota": iota,
     "aten.eye": eye,
-    "aten.triu": triangle("ge"),
-    "aten.tril": triangle("le"),
     "aten.cat": cat,
     "aten.constant_pad_nd": constant_pad,
     "aten.slice_scatter": slice_scatter,

@@ -124,7 +124,6 @@ def remainder(b: Builder, x: Any, y: Any) -> Definition:
 
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.div": div,
-    "aten.true_divide": div,
     "aten.floor_divide": floor_divide,
     "aten.fmod": fmod,
     "aten.remainder": remainder,

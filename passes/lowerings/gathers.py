@@ -24,7 +24,7 @@ from .views import position
 
 aten = torch.ops.aten
 
-_SAME_ELEMENTS = (aten.unsqueeze.default, aten.view.default, aten.alias.default)
+_SAME_ELEMENTS = (aten.unsqueeze.default, aten.view.default)
 
 CHECKED = {"cuda"}
 """Kinds of devices whose kernels check indices as eager does."""
@@ -140,5 +140,4 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.index_select": index_select,
     "aten.embedding": embedding,
     "aten.index.Tensor": index,
-    "aten._unsafe_index.Tensor": index,
 }

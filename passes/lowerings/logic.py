@@ -72,23 +72,16 @@ def bits(name: str) -> Callable[..., Definition]:
 
 
 def isnan(b: Builder, x: Definition) -> Definition:
-    return _float_test(b, x, lambda v: op("isnan", v), False)
+    return _float_test(b, x, lambda v: op("isnan", v))
 
 
 def isinf(b: Builder, x: Definition) -> Definition:
-    return _float_test(b, x, lambda v: op("isinf", v), False)
+    return _float_test(b, x, lambda v: op("isinf", v))
 
 
-def isfinite(b: Builder, x: Definition) -> Definition:
-    def finite(v: Value) -> Value:
-        return op("bitwise_not", op("bitwise_or", op("isnan", v), op("isinf", v)))
-
-    return _float_test(b, x, finite, True)
-
-
-def _float_test(b: Builder, x: Definition, form: Scalar, integers: bool) -> Definition:
+def _float_test(b: Builder, x: Definition, form: Scalar) -> Definition:
     if not x.dtype.is_floating_point:
-        return b.map(lambda read, index: Const(integers, torch.bool))
+        return b.map(lambda read, index: Const(False, torch.bool))
     return apply(b, form, x, dtype=compute_dtype(x.dtype))
 
 
@@ -99,7 +92,7 @@ def signed_inf(negative: bool) -> Callable[..., Definition]:
         def test(v: Value) -> Value:
             return op("eq", v, like(v, -math.inf if negative else math.inf))
 
-        return _float_test(b, x, test, False)
+        return _float_test(b, x, test)
 
     return lowering
 
@@ -129,52 +122,25 @@ def _stored(argument: Any, read: Read, index: Index, dtype: torch.dtype) -> Valu
     return cast(number(argument, compute_dtype(dtype)), dtype)
 
 
-def masked_fill(b: Builder, x: Definition, mask: Definition, value: Any) -> Definition:
-    return where(b, mask, value, x)
-
-
 # ── conversion and copies ─────────────────────────────────────────────────────────────────
 
 
 def copy_of(b: Builder, x: Definition, **_: Any) -> Definition:
-    """`clone`, `contiguous`, `_to_copy`: the same elements, perhaps in another dtype."""
+    """`clone`, `_to_copy`: the same elements, perhaps in another dtype."""
     if x.device != b.fake.device and not x.placeless:
         raise NoLoopForm("copy between devices")
     return b.map(lambda read, index: cast(read(x, index), b.fake.dtype))
 
 
-def copy_from(
-    b: Builder, x: Definition, source: Any, non_blocking: bool = False
-) -> Definition:
-    """The functional `copy`: the elements of `source` in the place of `x`."""
-    if (
-        isinstance(source, Definition)
-        and source.device != x.device
-        and not source.placeless
-    ):
-        raise NoLoopForm("copy between devices")
-    return b.map(lambda read, index: _stored(source, read, index, b.fake.dtype))
-
-
-def fill(b: Builder, x: Definition, value: Any) -> Definition:
-    return b.map(lambda read, index: _stored(value, read, index, b.fake.dtype))
-
-
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.isnan": isnan,
     "aten.isinf": isinf,
-    "aten.isfinite": isfinite,
     "aten.isposinf": signed_inf(False),
     "aten.isneginf": signed_inf(True),
     "aten.signbit": signbit,
     "aten.where": where,
-    "aten.masked_fill": masked_fill,
     "aten.clone": copy_of,
-    "aten.contiguous": copy_of,
     "aten._to_copy": copy_of,
-    "aten.lift_fresh_copy": copy_of,
-    "aten.copy": copy_from,
-    "aten.fill": fill,
     "aten.logical_not": logical("bitwise_not"),
     "aten.logical_and": logical("bitwise_and"),
     "aten.logical_or": logical("bitwise_or"),

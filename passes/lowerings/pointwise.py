@@ -133,10 +133,6 @@ def sub(b: Builder, x: Any, y: Any, alpha: Any = 1) -> Definition:
     return _add(b, x, y, alpha, "sub")
 
 
-def rsub(b: Builder, x: Any, y: Any, alpha: Any = 1) -> Definition:
-    return _add(b, y, x, alpha, "sub")
-
-
 def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
     if b.fake.dtype is torch.bool:
         if name == "sub":
@@ -253,10 +249,6 @@ def round_decimals(b: Builder, x: Definition, *, decimals: int = 0) -> Definitio
     if decimals == 0:
         return rounding("round")(b, x)
     raise NoLoopForm("round to decimals")
-
-
-def frac(b: Builder, x: Definition) -> Definition:
-    return apply(b, lambda v: op("sub", v, op("trunc", v)), x)
 
 
 def reciprocal(b: Builder, x: Definition) -> Definition:
@@ -387,18 +379,15 @@ def _radians(v: Value) -> Value:
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.add": add,
     "aten.sub": sub,
-    "aten.rsub": rsub,
     "aten.mul": mul,
     "aten.pow": power,
     "aten.neg": neg,
     "aten.abs": absolute,
     "aten.sign": sign,
-    "aten.square": square,
     "aten.floor": rounding("floor"),
     "aten.ceil": rounding("ceil"),
     "aten.trunc": rounding("trunc"),
     "aten.round": round_decimals,
-    "aten.frac": frac,
     "aten.reciprocal": reciprocal,
     "aten.rsqrt": rsqrt,
     "aten.maximum": extreme("maximum", "bitwise_or"),

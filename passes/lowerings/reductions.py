@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +11,6 @@ from ..definitions import Definition, Read
 from ..indexing import Index, product
 from ..loops import Const, Expr, IndexValue, Value, cast, op
 from .builder import LOW_PRECISION, Builder, NoLoopForm, compute_dtype, known_number
-from .pointwise import like
 from .views import position
 
 Flags = tuple[bool, ...]
@@ -105,26 +103,6 @@ def simple(kind: str) -> Callable[..., Definition]:
         return widened(b, fold(b, kind, x, reduced, work, PARTS[kind]), reduced)
 
     return lowering
-
-
-def mean(
-    b: Builder,
-    x: Definition,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-) -> Definition:
-    reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
-    total = fold(b, "sum", x, reduced, work, "total")
-    n = count(x.size, reduced)
-    keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
-
-    def at(read: Read, index: Index) -> Value:
-        index = kept(index, reduced) if keepdim else index
-        return cast(op("div", read(total, index), amount(n, work)), b.fake.dtype)
-
-    return b.map(at)
 
 
 def extreme(kind: str) -> Callable[..., Definition]:
@@ -231,41 +209,6 @@ def _variance(
     return reduced, total, variance, work
 
 
-def variance(
-    b: Builder,
-    x: Definition,
-    dim: Any = None,
-    *,
-    correction: Any = None,
-    keepdim: bool = False,
-) -> Definition:
-    return _finish_variance(b, x, dim, correction, False)
-
-
-def deviation(
-    b: Builder,
-    x: Definition,
-    dim: Any = None,
-    *,
-    correction: Any = None,
-    keepdim: bool = False,
-) -> Definition:
-    return _finish_variance(b, x, dim, correction, True)
-
-
-def _finish_variance(
-    b: Builder, x: Definition, dim: Any, correction: Any, root: bool
-) -> Definition:
-    reduced, _, variance_at, _ = _variance(b, x, dim, correction, b.fake.dtype)
-    keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
-
-    def at(read: Read, index: Index) -> Value:
-        value = variance_at(read, kept(index, reduced) if keepdim else index)
-        return cast(op("sqrt", value) if root else value, b.fake.dtype)
-
-    return b.map(at)
-
-
 def variance_mean(
     b: Builder,
     x: Definition,
@@ -293,50 +236,10 @@ def variance_mean(
     )
 
 
-def vector_norm(
-    b: Builder,
-    x: Definition,
-    ord: Any = 2,
-    dim: Any = None,
-    keepdim: bool = False,
-    *,
-    dtype: Any = None,
-) -> Definition:
-    """The p-norm for p of 0, 1, 2, inf and -inf; others by powers."""
-    order = float(known_number(ord))
-    reduced, work = folded(x, dim), compute_dtype(b.fake.dtype)
-
-    def value(read: Read, index: Index) -> Value:
-        v = cast(read(x, index), work)
-        if order == 0:
-            return cast(op("ne", v, like(v, 0.0)), work)
-        if order == 2:
-            return op("mul", v, v)
-        size = op("abs", v)
-        return (
-            size if order == 1 or math.isinf(order) else op("pow", size, like(v, order))
-        )
-
-    kind = "max" if order == math.inf else "min" if order == -math.inf else "sum"
-    total = b.reduction(kind, x.size, reduced, value, work, "norm")
-    keepdim = len(b.fake.size()) == len(reduced) and any(reduced)
-
-    def at(read: Read, index: Index) -> Value:
-        v = read(total, kept(index, reduced) if keepdim else index)
-        if order == 2:
-            v = op("sqrt", v)
-        elif order not in (0.0, 1.0) and not math.isinf(order):
-            v = op("pow", v, like(v, 1.0 / order))
-        return cast(v, b.fake.dtype)
-
-    return b.map(at)
-
-
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.sum": simple("sum"),
     "aten.prod.default": simple("prod"),
     "aten.prod.dim_int": simple("prod"),
-    "aten.mean": mean,
     "aten.amax": extreme("max"),
     "aten.amin": extreme("min"),
     "aten.max.default": extreme("max"),
@@ -347,8 +250,5 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.argmin": arg_extreme("argmin"),
     "aten.any": truth("any"),
     "aten.all": truth("all"),
-    "aten.var.correction": variance,
-    "aten.std.correction": deviation,
     "aten.var_mean.correction": variance_mean,
-    "aten.linalg_vector_norm": vector_norm,
 }

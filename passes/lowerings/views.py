@@ -152,31 +152,6 @@ def select(b: Builder, x: Definition, dim: int, position_: Any) -> Definition:
     return b.view(x, lambda i: (*i[:at], chosen, *i[at:]))
 
 
-def split(b: Builder, x: Definition, size: Any, dim: int = 0) -> tuple[Definition, ...]:
-    """`split`, `split_with_sizes` and `chunk`: consecutive slices."""
-    at = position(dim, len(x.size))
-    parts, first = [], ZERO
-    for fake in b.fake:
-        parts.append(b.view(x, _shifted(at, first), like=fake))
-        first = first + as_expr(fake.size(at))
-    return tuple(parts)
-
-
-def _shifted(dim: int, offset: Expr) -> Callable[[Index], Index]:
-    return lambda i: (*i[:dim], i[dim] + offset, *i[dim + 1 :])
-
-
-def unbind(b: Builder, x: Definition, dim: int = 0) -> tuple[Definition, ...]:
-    at = position(dim, len(x.size))
-    return tuple(
-        b.view(x, _inserted(at, as_expr(n)), like=fake) for n, fake in enumerate(b.fake)
-    )
-
-
-def _inserted(dim: int, place: Expr) -> Callable[[Index], Index]:
-    return lambda i: (*i[:dim], place, *i[dim:])
-
-
 def diagonal(
     b: Builder, x: Definition, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Definition:
@@ -199,35 +174,12 @@ def unfold(b: Builder, x: Definition, dim: int, size: Any, step: Any) -> Definit
     return b.view(x, lambda i: (*i[:at], i[at] * stride + i[-1], *i[at + 1 : -1]))
 
 
-def alias(b: Builder, x: Definition) -> Definition:
-    return b.view(x, lambda i: i)
-
-
 def flip(b: Builder, x: Definition, dims: Sequence[int]) -> Definition:
     """Not a view in memory (torch has no negative strides), but an index map all the same."""
     gone = {position(d, len(x.size)) for d in dims}
 
     def index(i: Index) -> Index:
         return tuple(x.size[d] - 1 - k if d in gone else k for d, k in enumerate(i))
-
-    return b.map(lambda read, i: read(x, index(i)))
-
-
-def repeat(b: Builder, x: Definition, repeats: Sequence[Any]) -> Definition:
-    """Copies side by side: the index wraps around."""
-    if any(not s.is_Integer for s in x.size):
-        raise NoLoopForm("repeat of symbolic sizes")
-    from torch.utils._sympy.functions import Mod
-
-    rank = len(x.size)
-    target = tuple(map(as_expr, b.fake.size()))[len(repeats) - rank :]
-
-    def index(i: Index) -> Index:
-        tail = i[len(i) - rank :] if rank else ()
-        return tuple(
-            k if s == n else ZERO if s == ONE else Mod(k, s)
-            for k, s, n in zip(tail, x.size, target, strict=True)
-        )
 
     return b.map(lambda read, i: read(x, index(i)))
 
@@ -271,9 +223,6 @@ def view_dtype(b: Builder, x: Definition, dtype: torch.dtype) -> Definition:
 TABLE: dict[str, Callable[..., Any]] = {
     "aten.view": view,
     "aten.view.dtype": view_dtype,
-    "aten._unsafe_view": view,
-    "aten.reshape": view,
-    "aten._reshape_alias": view,
     "aten.permute": permute,
     "aten.transpose": transpose,
     "aten.t": t,
@@ -282,18 +231,10 @@ TABLE: dict[str, Callable[..., Any]] = {
     "aten.squeeze": squeeze,
     "aten.slice": slice_,
     "aten.select": select,
-    "aten.split": split,
-    "aten.split_with_sizes": split,
-    "aten.chunk": split,
-    "aten.unbind": unbind,
     "aten.diagonal": diagonal,
     "aten.unfold": unfold,
-    "aten.alias": alias,
-    "aten.detach": alias,
-    "aten.lift_fresh": alias,
     "aten.flip": flip,
     "aten.pixel_shuffle": pixel_shuffle,
     "aten.pixel_unshuffle": pixel_unshuffle,
-    "aten.repeat": repeat,
 }
 """Tables are looked up by overload first, then by packet."""

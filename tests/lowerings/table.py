@@ -6,6 +6,7 @@ A row is a list of functions of an `Operands`, whose tensors have one dtype and 
 
 Eager says what a call gives, or that it refuses the dtype; then the call is left out. Nothing
 else is left out by hand: `tests.lowerings.test_table` fails for a lowering without a row.
+Rows of operators that are taken apart before compare their decompositions.
 """
 
 from __future__ import annotations
