@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import torch
 from torch import fx
 
 from .attention_form import Attention
@@ -75,6 +76,11 @@ def stream(
         streams=streams,
         reasons=reasons,
     )
+
+
+def rounds_float32(found: Found) -> bool:
+    """Whether an attention is streamed only as long as float32 may be rounded to TF32."""
+    return found.library is None and found.attention.value.dtype is torch.float32
 
 
 def why_not(node: fx.Node, lowered: Lowered, target: str = "triton") -> str | None:

@@ -17,6 +17,8 @@ import sympy
 import torch
 from torch import fx
 
+from srcjit.runtime.numerics import tf32_allowed
+
 from .attention_form import PRODUCT, Attention
 from .attention_library import Library, library_call
 from .attention_reader import Illegal, Reader, evenly_spaced
@@ -53,8 +55,8 @@ from .spaces import same
 
 aten = torch.ops.aten
 
-LARGEST_HEAD = 256
-"""Elements of a query or value beyond which a block of them does not fit on chip."""
+LARGEST_HEAD = 512
+"""Bytes of a query or value beyond which a block of them does not fit on chip."""
 
 FEWEST_ROWS = 16
 """Rows of the smallest block that tensor cores multiply."""
@@ -337,14 +339,15 @@ class Proof:
 
     def _check_facts(self, product: Definition, values: Definition, rows: Expr) -> None:
         for what, d in (("scores", product), ("result", self.out)):
-            if d.dtype not in LOW_PRECISION:
+            rounds = d.dtype is torch.float32 and tf32_allowed()
+            if d.dtype not in LOW_PRECISION and not rounds:
                 name = str(d.dtype).removeprefix("torch.")
                 raise Illegal(f"its {what} are {name}, which tensor cores would round")
         queries = self._factors(product)[0]
         for size in (queries.size[-1] if queries else None, self.out.size[-1]):
             if size is None or not size.is_Integer:
                 raise Illegal("the size of its heads is only known at run time")
-            if size > LARGEST_HEAD or size < 1:
+            if size * self.out.dtype.itemsize > LARGEST_HEAD or size < 1:
                 raise Illegal(f"heads of {size} elements are not held on chip")
         if any(size == 0 for size in (*self.out.size, *product.size)):
             raise Illegal("there is nothing to compute")

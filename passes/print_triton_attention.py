@@ -370,13 +370,18 @@ class _Printer(Expressions):
         lines = [f"{j} = {lanes}[None, :]", *at.derived_lines([columns])]
         comment = f"  # {label.comment}" if label.comment else ""
         loaded = load_text(self.keys, key_mask)
-        lines += [f"{product} = tl.dot({self.queries}, {loaded}){comment}", *inside]
+        narrow = TL[self.attention.value.dtype]
+        # The proof lets float32 in only where the user lets products round it.
+        tf32 = ', input_precision="tf32"' if narrow == "tl.float32" else ""
+        lines += [
+            f"{product} = tl.dot({self.queries}, {loaded}{tf32}){comment}",
+            *inside,
+        ]
         if partial:
             lines.append(f'{score} = tl.where({j_live}, {score}, float("-inf"))')
         higher, weight, fading, shift = map(
             self.names, ("higher", "weight", "fading", "shift")
         )
-        narrow = TL[self.attention.value.dtype]
         value_mask = self._value_mask(start, partial)
         value_live = load_text(self.values, value_mask)
         lines += [
@@ -385,7 +390,7 @@ class _Printer(Expressions):
             f"{weight} = tl.exp2(({score} - {shift}) * {LOG2_E})",
             f"{fading} = tl.exp2(({self.peak} - {shift}) * {LOG2_E})",
             f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1, keep_dims=True)",
-            f"{self.mixed} = tl.dot({weight}.to({narrow}), {value_live}, {self.mixed} * {fading})",
+            f"{self.mixed} = tl.dot({weight}.to({narrow}), {value_live}, {self.mixed} * {fading}{tf32})",
             f"{self.peak} = {higher}",
             f"{self.keys} += {self.key.step('COLUMNS')}",
             f"{self.values} += {self.value.step('COLUMNS')}",

@@ -123,6 +123,8 @@ class SegmentCode:
     imports: tuple[str, ...] = ()
     bindings: Mapping[str, Any] = field(default_factory=dict)
     kernels: int = 0
+    numerics: bool = False
+    """Whether it is right only as long as libraries may round what they might."""
 
 
 @dataclass(frozen=True)

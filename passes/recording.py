@@ -41,6 +41,24 @@ tried with an operator that may wait for the device.
 """
 
 
+_PRODUCTS = frozenset(
+    "mm addmm _addmm_activation bmm baddbmm mv addmv dot vdot addr convolution "
+    "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention "
+    "_scaled_dot_product_cudnn_attention".split()
+)
+"""Operators whose library asks how exact it must be, and is not asked again by a replay."""
+
+
+def rounds(graph: ATenGraph) -> bool:
+    """Whether a recording of a graph depends on what libraries may round."""
+    return any(
+        node.op == "call_function"
+        and getattr(getattr(node.target, "overloadpacket", None), "__name__", "")
+        in _PRODUCTS
+        for node in graph.graph_module.graph.nodes
+    )
+
+
 def why_not(functional: Functional, devices: Collection[torch.device]) -> str:
     """Says why a segment is not recorded, or nothing if it may be.
 

@@ -25,7 +25,7 @@ from srcjit.options import Options
 from srcjit.origin import Origin
 
 from . import autograd, plans, recording
-from .attention import stream
+from .attention import rounds_float32, stream
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
 from .functional import Functional, functionalize
@@ -168,6 +168,7 @@ class _SegmentWriter:
         self.definitions: list[str] = []
         self.imports: dict[str, None] = {}
         self.kernels = 0
+        self.numerics = False
         self.in_place: dict[int, None] = {}
         self.given: tuple[str | None, ...] = ()
         self.taken = {
@@ -199,6 +200,7 @@ class _SegmentWriter:
                 ]
 
             if self._is_recorded():
+                self.numerics |= recording.rounds(forward)
                 function = self._recorded(forward, finish)
             else:
                 function = self._function(forward, self.name, finish, top=True)
@@ -232,6 +234,7 @@ class _SegmentWriter:
             imports=merged_imports(self.imports),
             bindings=self.constants.bindings,
             kernels=self.kernels,
+            numerics=self.numerics,
         )
 
     def _is_recorded(self) -> bool:
@@ -316,6 +319,7 @@ class _SegmentWriter:
                     keep_fp32=self.options.keep_fp32,
                     target=self.options.target,
                 )
+                self.numerics |= any(map(rounds_float32, lowered.streams.values()))
                 for node, why in lowered.reasons.items():
                     said = [c for c in (comments.get(node), f"apart: {why}") if c]
                     comments[node] = " · ".join(said)

@@ -214,6 +214,8 @@ def assemble(
         make_stub = continuations.make_stub
     written = Signature.of(function).as_written(specialized.source.class_name)
     parameters = tuple(map(guard_parameter, written))
+    if any(code.numerics for code in codes):
+        state = state.with_numerics()
     guard = emit_guard(specialized.guards, parameters, GUARD, state)
     text = emit_module(specialized, codes, guard, options)
     path = cache.store_text("modules", specialized.name, text)

@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from srcjit.runtime import reader
+from srcjit.runtime.numerics import library_numerics
 
 Tensor = torch.Tensor
 
@@ -207,6 +208,8 @@ class GlobalState:
         default_device: Device set by `torch.set_default_device` or a `torch.device` block.
         deterministic: False, True, or `"warn"`.
         torch_function: False inside `torch._C.DisableTorchFunction` and the like.
+        numerics: What libraries may round (`srcjit.runtime.numerics`); None where nothing
+            was compiled that depends on it.
     """
 
     __slots__ = (
@@ -218,6 +221,7 @@ class GlobalState:
         "deterministic",
         "grad",
         "inference",
+        "numerics",
         "torch_function",
     )
 
@@ -231,6 +235,7 @@ class GlobalState:
         default_device: str | None = None,
         deterministic: bool | str = False,
         torch_function: bool = True,
+        numerics: tuple[object, ...] | None = None,
     ) -> None:
         self.grad = grad
         self.inference = inference
@@ -239,6 +244,7 @@ class GlobalState:
         self.default_device = default_device
         self.deterministic = deterministic
         self.torch_function = torch_function
+        self.numerics = numerics
         self._fast: tuple[Callable[[], bool], ...] = ()
         self.check: Callable[[], bool] = self._first_checks
 
@@ -247,13 +253,18 @@ class GlobalState:
         """Returns the state of this thread as it is."""
         return cls(**dict(_state_now()))
 
+    def with_numerics(self) -> GlobalState:
+        """Returns this state, which also needs that libraries may round what they may now."""
+        facts = {name: getattr(self, name) for name, _ in _STATE_READERS}
+        return GlobalState(**facts, numerics=library_numerics())
+
     @property
     def text(self) -> str:
         """A call that makes this state; what has its usual value is left out."""
         usual = GlobalState()
         given = [
             f"{name}={getattr(self, name)!r}"
-            for name, _ in _STATE_READERS
+            for name in (*_STATE_MEANING, "numerics")
             if getattr(self, name) != getattr(usual, name)
         ]
         return f"GlobalState({', '.join(given)})"
@@ -270,6 +281,8 @@ class GlobalState:
             yield "not function_modes()"
         else:
             yield "state.default_device_agrees()"
+        if self.numerics is not None:
+            yield "state.numerics_agree()"
         yield "not dispatch_modes()"
         yield "not inference_mode()" if not self.inference else "inference_mode()"
         yield "not forward_ad._current_level >= 0"
@@ -286,7 +299,13 @@ class GlobalState:
             wanted = getattr(self, name)
             if value != wanted:
                 return f"{_STATE_MEANING[name]} == {wanted!r}"
+        if not self.numerics_agree():
+            return f"what libraries may round == {self.numerics!r}"
         return foreign_state()
+
+    def numerics_agree(self) -> bool:
+        """True if libraries may round now what they might, or it does not matter."""
+        return self.numerics is None or library_numerics() == self.numerics
 
     def default_device_agrees(self) -> bool:
         """True if nothing but the default device is on the function mode stack."""

@@ -139,6 +139,24 @@ def test_symbolic_dimensions_fit_any_size():
         assert not checker.check(torch.ones(4, 3).t())
 
 
+def test_what_libraries_may_round():
+    before = torch.get_float32_matmul_precision()
+    x = torch.ones(3)
+    facts_of_x = GuardSet((tensor_guard("x", x),))
+    try:
+        torch.set_float32_matmul_precision("high")
+        state = GlobalState.now().with_numerics()
+        guard = load(facts_of_x, ["x"], state=state)
+        for precision in ("high", "highest", "high", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            for _ in range(3):
+                assert guard(x) == (precision == "high")
+        said = describe_failure(first_failure(facts_of_x, {"x": x}, ["x"], state))
+        assert "round" in said
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
 def test_no_memory_is_taken_for_a_large_tensor():
     meta = torch.empty(10**6, 10**6, device="meta")
     row = (torch.Tensor, torch.float32, "meta", (10**6, 10**6), (10**6, 1), False)

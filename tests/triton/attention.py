@@ -419,6 +419,50 @@ def run_mended(name: str) -> dict[str, Any]:
 MENDED = ("mended", "mended, transposed")
 
 
+def run_rounded(name: str) -> dict[str, Any]:
+    """float32 is streamed while the user lets it be rounded, and only then."""
+    import srcjit
+    from srcjit.explain import recording
+
+    function, args = ROUNDED[name]
+    streamed = []
+    with recording() as records:
+        jitted = srcjit.jit(function, options={"target": "triton"})
+        for precision in ("high", "highest", "high", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            for _ in range(3):
+                got = jitted(*args())
+            if precision == "high":
+                rounded = got
+    (record,) = records.records
+    texts = [s.stage_text("emit") for s in record.specializations]
+    streamed = ["tl.dot" in text for text in texts]
+    made = report(name, function, args(), rounded, texts[0])
+    if streamed != [True, False]:
+        made["problems"].append(f"streamed: {streamed}")
+    return made
+
+
+ROUNDED = {
+    "float32": (plain, lambda: qkv_alike(70, 150)),
+    "float32, soft cap": (soft_cap, lambda: qkv_alike(33, d=40)),
+    "float32, causal": (causal, lambda: qkv_alike(70)),
+    "float32, NaN": (soft_cap, lambda: qkv_alike(20, value=math.nan)),
+    "float32, infinite": (soft_cap, lambda: qkv_alike(20, value=INF)),
+}
+
+
+def qkv_alike(
+    m: int, n: int | None = None, d: int = 16, value: float | None = None
+) -> list[torch.Tensor]:
+    """The same float32 numbers each time."""
+    torch.manual_seed(0)
+    made = qkv(m, n, d, dtype=torch.float32)
+    if value is not None:
+        made[2][0, 1, 3, 5] = value
+    return made
+
+
 def report(
     name: str,
     function: Callable[..., Any],
@@ -447,9 +491,10 @@ def report(
 def main(names: list[str]) -> None:
     """Runs the named cases, or all."""
     torch.set_num_threads(1)
-    for name in names or [*CASES, *SIZES_VARY, *MENDED]:
+    for name in names or [*CASES, *SIZES_VARY, *MENDED, *ROUNDED]:
         run = run_varying if name in SIZES_VARY else run_case
         run = run_mended if name in MENDED else run
+        run = run_rounded if name in ROUNDED else run
         try:
             made = run(name)
         except Exception:

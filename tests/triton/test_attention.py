@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from math import log
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ import torch
 
 pytest.importorskip("triton")
 
+from srcjit.options import Options
+from srcjit.passes.segment import compile_segment
+from srcjit.ptx_info import ptx_info
 from srcjit.runtime.triton_compile import cross_compile
-from tests.backend.support import compiled
+from tests.backend.support import compiled, segment_of
 from tests.triton.attention import (
     CASES,
     MENDED,
+    ROUNDED,
     SIZES_VARY,
     causal,
     chosen,
@@ -48,7 +53,7 @@ def reports() -> dict[str, Any]:
     return {line["name"]: line for line in lines}
 
 
-@pytest.mark.parametrize("name", [*CASES, *SIZES_VARY, *MENDED])
+@pytest.mark.parametrize("name", [*CASES, *SIZES_VARY, *MENDED, *ROUNDED])
 def test_case(name: str, reports: dict[str, Any]) -> None:
     report = reports[name]
     assert not report["problems"], "\n".join([*report["problems"], report["text"]])
@@ -68,6 +73,45 @@ def test_hidden_blocks_are_left_out() -> None:
     assert "range(0, stop, COLUMNS)" in text
     text = compiled(window, *qkv(300), target="triton").text
     assert "range(first, stop, COLUMNS)" in text
+
+
+@pytest.fixture
+def tf32() -> Iterator[None]:
+    """The user lets products round float32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+def written(*args: Any) -> tuple[str, bool]:
+    """Kernels of an attention, and whether they depend on what may be rounded."""
+    code = compile_segment(segment_of(soft_cap, *args), Options(target="triton"))
+    return code.definitions, code.numerics
+
+
+def test_float32_is_streamed_where_it_may_be_rounded(tf32: None) -> None:
+    text, numerics = written(*qkv(128, d=64, dtype=torch.float32))
+    assert text.count('input_precision="tf32"') == 2 and numerics
+    text, numerics = written(*qkv(128, d=256, dtype=torch.float32))
+    assert "tl.dot" not in text and not numerics
+    text, numerics = written(*qkv(128, d=64))
+    assert "tl.dot" in text and "input_precision" not in text and not numerics
+
+
+def test_float32_is_not_streamed_where_it_may_not() -> None:
+    text, numerics = written(*qkv(128, d=64, dtype=torch.float32))
+    assert "tl.dot" not in text and not numerics
+
+
+@pytest.mark.parametrize("head", [64, 128])
+def test_float32_fits_on_chip(head: int, tf32: None) -> None:
+    args = qkv(2048, d=head, dtype=torch.float32)
+    code = compile_segment(segment_of(soft_cap, *args), Options(target="triton"))
+    (line,) = ptx_info("\n".join([*code.imports, code.definitions, code.function]))
+    shared = int(re.search(r"(\d+) bytes shared", line)[1])
+    print(line)
+    assert shared < 227 * 1024 and " 0 bytes spilled" in line
 
 
 COMPILED = {
