@@ -55,8 +55,11 @@ from .spaces import same
 
 aten = torch.ops.aten
 
-LARGEST_HEAD = 512
-"""Bytes of a query or value beyond which a block of them does not fit on chip."""
+LARGEST_HEAD = 256
+"""Elements of a query or value beyond which a block of them does not fit on chip."""
+
+LARGEST_FLOAT32_HEAD = 64
+"""Elements of float32 beyond which streaming was slower than eager's three kernels."""
 
 FEWEST_ROWS = 16
 """Rows of the smallest block that tensor cores multiply."""
@@ -347,8 +350,12 @@ class Proof:
         for size in (queries.size[-1] if queries else None, self.out.size[-1]):
             if size is None or not size.is_Integer:
                 raise Illegal("the size of its heads is only known at run time")
-            if size * self.out.dtype.itemsize > LARGEST_HEAD or size < 1:
+            if size > LARGEST_HEAD or size < 1:
                 raise Illegal(f"heads of {size} elements are not held on chip")
+            if size > LARGEST_FLOAT32_HEAD and self.out.dtype is torch.float32:
+                raise Illegal(
+                    f"heads of {size} float32 are faster in kernels of their own"
+                )
         if any(size == 0 for size in (*self.out.size, *product.size)):
             raise Illegal("there is nothing to compute")
         if rows.is_Integer and rows < FEWEST_ROWS:

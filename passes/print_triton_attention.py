@@ -333,7 +333,8 @@ class _Printer(Expressions):
         query = self.attention.query.buffer
         place = self.query.text(query, self.at.symbols, self.i, f"{self.d}[None, :]")
         mask = both(self.live, self._within(depth, self.d, "[None, :]"))
-        self.lines.append(f"{self.queries} = {load_text(place, mask)}")
+        query_load = self._factor(load_text(place, mask))
+        self.lines.append(f"{self.queries} = {query_load}")
         lanes = "tl.arange(0, COLUMNS)"
         key, value = self.attention.key.buffer, self.attention.value.buffer
         across, down = f"{lanes}[None, :]", f"{lanes}[:, None]"
@@ -369,10 +370,8 @@ class _Printer(Expressions):
         lanes = f"{start} + tl.arange(0, COLUMNS){wide}"
         lines = [f"{j} = {lanes}[None, :]", *at.derived_lines([columns])]
         comment = f"  # {label.comment}" if label.comment else ""
-        loaded = load_text(self.keys, key_mask)
-        narrow = TL[self.attention.value.dtype]
-        # The proof lets float32 in only where the user lets products round it.
-        tf32 = ', input_precision="tf32"' if narrow == "tl.float32" else ""
+        loaded = self._factor(load_text(self.keys, key_mask))
+        tf32 = ', input_precision="tf32"' if self.rounds else ""
         lines += [
             f"{product} = tl.dot({self.queries}, {loaded}{tf32}){comment}",
             *inside,
@@ -382,15 +381,16 @@ class _Printer(Expressions):
         higher, weight, fading, shift = map(
             self.names, ("higher", "weight", "fading", "shift")
         )
+        narrow = self._factor(f"{weight}.to({TL[self.attention.value.dtype]})")
         value_mask = self._value_mask(start, partial)
-        value_live = load_text(self.values, value_mask)
+        value_live = self._factor(load_text(self.values, value_mask))
         lines += [
             f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1, keep_dims=True))",
             f'{shift} = tl.where({higher} == float("-inf"), 0.0, {higher})',
             f"{weight} = tl.exp2(({score} - {shift}) * {LOG2_E})",
             f"{fading} = tl.exp2(({self.peak} - {shift}) * {LOG2_E})",
             f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1, keep_dims=True)",
-            f"{self.mixed} = tl.dot({weight}.to({narrow}), {value_live}, {self.mixed} * {fading}{tf32})",
+            f"{self.mixed} = tl.dot({narrow}, {value_live}, {self.mixed} * {fading}{tf32})",
             f"{self.peak} = {higher}",
             f"{self.keys} += {self.key.step('COLUMNS')}",
             f"{self.values} += {self.value.step('COLUMNS')}",
@@ -399,6 +399,18 @@ class _Printer(Expressions):
         self.lines += [f"    {line}" for line in lines]
         if self.seen != Visible():
             self._look_at_unseen(first, stop, size, start, partial)
+
+    @property
+    def rounds(self) -> bool:
+        """Whether products are of TF32: the proof lets float32 in only where they may be."""
+        return self.attention.value.dtype is torch.float32
+
+    def _factor(self, text: str) -> str:
+        """An operand of a product, rounded as libraries do."""
+        if not self.rounds:
+            return text
+        self.library.add("to_tf32")
+        return f"to_tf32({text})"
 
     def _value_mask(self, start: str, partial: bool) -> str | None:
         within = self._within(self.attention.width, self.e, "[None, :]")

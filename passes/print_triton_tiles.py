@@ -37,8 +37,7 @@ class Blocks:
 def choose(attention: Attention) -> Blocks:
     """Blocks that were fastest where they were measured (`bench/RESULTS.md`)."""
     head = max(padded(attention.depth), padded(attention.width))
-    wide = head * attention.value.dtype.itemsize > 256
-    rows, columns, warps, stages = (64, 64, 8, 2) if wide else (64, 64, 4, 3)
+    rows, columns, warps, stages = (64, 64, 4, 3) if head <= 128 else (64, 64, 8, 2)
     size = static(attention.rows.size)
     if size is not None:
         rows = max(16, min(rows, power_of_two(size)))

@@ -38,6 +38,7 @@ __all__ = [
     "reduce_prod",
     "remainder",
     "tanh_to_bf16",
+    "to_tf32",
 ]
 
 
@@ -54,6 +55,17 @@ def remainder(a, b):
     """a - floor_divide(a, b) * b, with the sign of b; `%` in a kernel has that of a."""
     rest = a - a // b * b
     return tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
+@triton.jit
+def to_tf32(x):
+    """A float32 with the 10 bits of fraction that tensor cores take, the nearest such.
+
+    They drop the bits that are over, which is four times as far off as libraries are. Numbers
+    that would overflow, inf and NaN are left to them.
+    """
+    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+    return tl.where(tl.abs(x) < 3.4e38, bits.to(tl.float32, bitcast=True), x)
 
 
 @triton.jit

@@ -93,7 +93,7 @@ def written(*args: Any) -> tuple[str, bool]:
 def test_float32_is_streamed_where_it_may_be_rounded(tf32: None) -> None:
     text, numerics = written(*qkv(128, d=64, dtype=torch.float32))
     assert text.count('input_precision="tf32"') == 2 and numerics
-    text, numerics = written(*qkv(128, d=256, dtype=torch.float32))
+    text, numerics = written(*qkv(128, d=128, dtype=torch.float32))
     assert "tl.dot" not in text and not numerics
     text, numerics = written(*qkv(128, d=64))
     assert "tl.dot" in text and "input_precision" not in text and not numerics
@@ -104,9 +104,8 @@ def test_float32_is_not_streamed_where_it_may_not() -> None:
     assert "tl.dot" not in text and not numerics
 
 
-@pytest.mark.parametrize("head", [64, 128])
-def test_float32_fits_on_chip(head: int, tf32: None) -> None:
-    args = qkv(2048, d=head, dtype=torch.float32)
+def test_float32_fits_on_chip(tf32: None) -> None:
+    args = qkv(2048, d=64, dtype=torch.float32)
     code = compile_segment(segment_of(soft_cap, *args), Options(target="triton"))
     (line,) = ptx_info("\n".join([*code.imports, code.definitions, code.function]))
     shared = int(re.search(r"(\d+) bytes shared", line)[1])
