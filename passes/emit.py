@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import linecache
+import os
 import shlex
 import tokenize
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from srcjit.options import Options
+from srcjit.source import FunctionSource
 
 from .program import Continuation, Native, Residual, SegmentCode, Specialized
 
@@ -80,8 +82,24 @@ def _header(specialized: Specialized, options: Options) -> str:
         f"# from {place}:{source.first_line} (sha256 {source.sha256[:8]}…)\n"
         f"# torch {version} · backend={backend} mode={options.mode or 'default'} "
         f"stage={options.stage}\n"
-        f"# reproduce: srcjit emit {place} --fn {shlex.quote(source.qualname)}"
+        f"# reproduce: {_command(source, place)}"
     )
+
+
+def _command(source: FunctionSource, place: str) -> str:
+    """The command that emits a function; what is left of one is emitted with it.
+
+    A file of an installed package is no script: its functions are emitted by running the
+    program that calls them.
+    """
+    name = shlex.quote(source.scope or source.qualname)
+    installed = "site-packages" in source.file or source.file.startswith(_STANDARD)
+    if installed or source.file.startswith("<"):
+        return f"srcjit emit SCRIPT --fn {name}  # the script that calls it"
+    return f"srcjit emit {place} --fn {name}"
+
+
+_STANDARD = os.path.dirname(os.__file__) + os.sep
 
 
 def _imports(codes: Sequence[SegmentCode], guard: _Guard) -> str:

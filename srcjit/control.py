@@ -222,9 +222,10 @@ def notify(event: Event, dispatcher: Dispatcher, detail: Any) -> None:
 
 def reset() -> None:
     """Forgets all specializations of all functions, as if nothing had been called yet."""
-    from srcjit import shared
+    from srcjit import logs, shared
 
     shared.clear()
+    logs.forget_told()
     for dispatcher in dispatchers():
         dispatcher.reset()
 

@@ -44,7 +44,7 @@ from srcjit.facts import foreign_state
 from srcjit.family import COPIES, Family
 from srcjit.guards import describe_failure, failures, first_failure, learn
 from srcjit.load import closure_cells, register_lines
-from srcjit.logs import held, logger
+from srcjit.logs import held, logger, warn_once
 from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
@@ -180,7 +180,8 @@ class Dispatcher:
             return True
         self.disabled = f"{self.options.limit} specializations"
         self.regenerate()
-        log.warning(
+        warn_once(
+            (_place(self.function), self.function.__qualname__, self.options.limit),
             "%s: `%s` has reached its limit of %d specializations; calls that need "
             "another one run natively. What keeps failing: %s",
             _place(self.function),
@@ -343,7 +344,8 @@ class Dispatcher:
         self.disabled = str(diagnostic)
         self.regenerate()
         control.notify("stopped", self, diagnostic)
-        log.warning("%s", render(diagnostic))
+        text = render(diagnostic)
+        warn_once(text, "%s", text)
         log.debug("srcjit stopped at", exc_info=problem)
 
     def _by_name(self, values: tuple[Any, ...]) -> dict[str, Any]:

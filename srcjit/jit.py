@@ -14,7 +14,7 @@ import torch
 from srcjit import control
 from srcjit.diagnostics import Diagnostic, GraphBreakError, render
 from srcjit.dispatch import Dispatcher, definition_line
-from srcjit.logs import root as log
+from srcjit.logs import warn_once
 from srcjit.module import jit_module
 from srcjit.options import Options
 
@@ -180,13 +180,15 @@ def _generator(function: FunctionType, options: Options) -> FunctionType:
     )
     if options.fullgraph:
         raise GraphBreakError(diagnostic)
-    log.warning("%s", render(diagnostic))
+    text = render(diagnostic)
+    warn_once(text, "%s", text)
     return function
 
 
 def _native(fn: Any, why: str) -> Any:
     name = getattr(fn, "__qualname__", type(fn).__name__)
-    log.warning("srcjit.jit: `%s` %s, so it runs as it is", name, why)
+    text = f"srcjit.jit: `{name}` {why}, so it runs as it is"
+    warn_once(text, "%s", text)
     return fn
 
 

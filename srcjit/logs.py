@@ -44,6 +44,44 @@ def logger(name: str) -> logging.Logger:
     return root.getChild(name)
 
 
+_told: set[object] = set()
+"""What the user has been told, by what it is about."""
+
+
+def warn_once(key: object, message: str, *args: object) -> None:
+    """Warns, unless there has been a warning with this key since the last `reset`.
+
+    Args:
+        key: What it is about. A function that is made many times stands in one place, and
+            a place that several specializations or threads come to is one.
+        message: A format.
+        *args: What goes into it.
+    """
+    with _telling:
+        new = key not in _told
+        _told.add(key)
+    if new:
+        root.warning(message, *args)
+
+
+def forget_told() -> None:
+    """Lets everything be told once more."""
+    with _telling:
+        _told.clear()
+
+
+_telling = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _telling
+    _telling = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class _Held(threading.local, logging.Filter):
     """Keeps what a thread logs while it holds locks; a handler may be anybody's code."""
 

@@ -57,3 +57,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "cuda" in item.keywords:
             item.add_marker(skip)
+
+
+@pytest.fixture(autouse=True)
+def _told_anew() -> None:
+    """A test sees the warnings that an earlier one has seen."""
+    from srcjit import logs
+
+    logs.forget_told()
