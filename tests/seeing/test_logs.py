@@ -36,7 +36,7 @@ def test_unknown_name_is_one_warning(caplog):
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
         "SRCJIT_LOGS: no log is called 'brekas' or 'graph'; "
-        "there are breaks, recompiles, guards, graphs, code"
+        "there are breaks, recompiles, guards, graphs, autotune, code"
     )
     assert logs.logger("breaks").isEnabledFor(logging.INFO)
 

@@ -31,16 +31,3 @@ def test_a_function_of_an_installed_package():
         "# reproduce: srcjit emit SCRIPT --fn Sequential.forward"
         "  # the script that calls it"
     )
-
-
-def test_the_rest_of_a_function():
-    def f(x):
-        return x * 2 if x.sum() > 1 else x
-
-    stub = srcjit.jit(f)
-    stub(torch.ones(3))
-    (made,) = stub.__srcjit__.specializations
-    rests = [s for s in made.stubs.values() if s.__srcjit__.specializations]
-    assert rests
-    for rest in rests:
-        assert _comment(rest) == _comment(stub)
