@@ -322,6 +322,9 @@ def _qualified(
         if sys.version_info >= (3, 11):
             rest = code.co_qualname.removeprefix(compiled)
             changed["co_qualname"] = own or locals_name + rest
+        if own:
+            # What tracebacks and log records call the function.
+            changed["co_name"] = own.rpartition(".")[2]
         return code.replace(**changed)
 
     return visit(code, qualname)

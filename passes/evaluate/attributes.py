@@ -77,7 +77,6 @@ _TENSOR_FACTS = {
     "is_nested",
     "itemsize",
     "nbytes",
-    "names",
 }
 _TENSOR_VIEWS = {"T", "mT", "H", "mH", "real", "imag", "data"}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..kinds import is_a
 from .breaks import Break
 from .registry import evaluates
@@ -15,6 +17,7 @@ from .values import (
     SetValue,
     TupleValue,
     Value,
+    constant,
     is_constant,
 )
 
@@ -70,6 +73,10 @@ def _deep(ev: Evaluator, value: Value, memo: dict[int, Value]) -> Value:
             parts = [_deep(ev, item, memo) for item in value.items]
             same = all(new is ev.look(old) for new, old in zip(parts, value.items))
             return value if same else TupleValue(parts)
+        case Known() if is_a(value.obj, torch.Size):
+            return constant(torch.Size(ev.use(value)))
+        case Known() if is_a(value.obj, frozenset):
+            raise Break("SJ015", "`deepcopy` of a `frozenset`")
         case Known() if is_constant(value.obj) or is_a(value.obj, type):
             return value
     raise Break("SJ015", "`deepcopy` of an object")

@@ -83,7 +83,7 @@ def _iter(ev: Evaluator, value: Value, sentinel: Value | None = None, /) -> Valu
         value = ev.look(value)
         if isinstance(value, (ListValue, IteratorValue, InstanceValue)):
             return made
-        if isinstance(value, Known) and not is_a(value.obj, (range, str, bytes)):
+        if isinstance(value, Known) and not is_a(value.obj, (range, str, bytes, tuple)):
             return made
         # Of a class of its own, which is seen if Python gets it.
         return lazy_iterator(ev, lambda: next_item(ev, made), [made])

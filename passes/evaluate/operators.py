@@ -129,6 +129,8 @@ def apply(
         return _set_operator(name, function, as_set(ev, left), as_set(ev, right))
     if name == "mod" and isinstance(left, Known) and is_a(left.obj, str):
         operand = ev.known(right, "`%` formatting")
+        if not is_constant(operand):  # its `__str__` may be the user's
+            raise Break("SJ020", f"`%` formats a `{type(operand).__name__}`")
         try:
             return constant(ev.use(left) % operand)
         except Exception as error:

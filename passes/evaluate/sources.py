@@ -132,12 +132,13 @@ class Attribute(_Path):
 
 @dataclass(frozen=True)
 class Item(_Path):
-    """`base[key]` for a key that has a literal."""
+    """`base[key]`; `name` is what a key is bound to whose `repr` does not spell it."""
 
     key: Any
+    name: str | None = None
 
     def _render(self, base: str) -> str:
-        return f"{base}[{self.key!r}]"
+        return f"{base}[{self.name or repr(self.key)}]"
 
     @property
     def hint(self) -> str:

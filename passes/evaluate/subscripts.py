@@ -31,6 +31,7 @@ from .values import (
     described,
     is_constant,
 )
+from .wrapping import dict_item
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -147,8 +148,9 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
             raise Break("SJ020", f"a `{type(key).__name__}` is used as a key")
         if key not in obj:
             raise Break("SJ030", f"raises KeyError: {key!r}")
-        ev.guards.add(f"{key!r} in {base.source.guard}")
-        return ev.wrap(obj[key], Item(base.source, key))
+        item = dict_item(ev, base.source, key)
+        ev.guards.add(f"{item.name or repr(key)} in {base.source.guard}")
+        return ev.wrap(obj[key], item)
     raise Break("SJ020", f"a subscript of a `{type(obj).__name__}`")
 
 

@@ -74,9 +74,10 @@ _NATIVE_METHODS = frozenset(
     "data_ptr untyped_storage storage _is_view is_pinned is_shared sizeof __sizeof__ record_stream set_ resize_ resize_as_ "
     "__dlpack__ __reduce__ __reduce_ex__ __deepcopy__ pin_memory is_shared requires_grad_ "
     "detach_ map_ map2_ apply_ swapaxes_ t_ transpose_ squeeze_ unsqueeze_ swapdims_ "
-    "_typed_storage module_load as_subclass align_to refine_names rename rename_ is_set_to".split()
+    "_typed_storage module_load as_subclass align_to refine_names rename rename_ is_set_to "
+    "__repr__ __str__ __format__ __hash__ __dir__".split()
 )
-"""Methods with effects beyond the tensor's data, or that look at its memory."""
+"""Methods with effects beyond the tensor's data, or that look at its memory or itself."""
 
 _NATIVE_FUNCTIONS = frozenset(
     {
@@ -126,6 +127,10 @@ def call_function(
     Raises:
         Break: When it reads data, has effects, or eager would raise.
     """
+    if args and isinstance(receiver := ev.look(args[0]), TensorValue):
+        method = getattr(function, "__name__", "")
+        if getattr(torch.Tensor, method, None) is function and _is_special(method):
+            return call_method(ev, receiver, method, args[1:], kwargs)
     _check_operands([*args, *kwargs.values()])
     if function in _PURE:
         return _pure(ev, function, args, kwargs)
@@ -134,6 +139,15 @@ def call_function(
         args = [_literal(ev, value) for value in args]
         _check_literal(ev, args, kwargs)
     return ev.builder.call("call_function", function, args, kwargs, name or "value")
+
+
+def _is_special(method: str) -> bool:
+    """Whether a method of tensors is more than an operation on their data."""
+    return (
+        method in _NATIVE_METHODS
+        or method in _READS_DATA
+        or method in ("item", "storage_offset")
+    )
 
 
 def _pure(

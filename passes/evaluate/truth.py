@@ -119,6 +119,8 @@ def _known(ev: Evaluator, value: Known) -> bool:
     if plain is not value and isinstance(plain, Known):
         value = plain
     obj = value.obj
+    if obj is NotImplemented:
+        raise Break("SJ020", "Python warns of the truth of `NotImplemented`")
     if is_constant(obj):
         return bool(ev.use(value))
     cls = type(obj)

@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..kinds import is_a, namespace_of
+from ..reify import literal
 from . import named_tuples
 from .breaks import Break
 from .size_bounds import LARGE_NUMBER
@@ -169,8 +170,16 @@ def _wrap_dict(ev: Evaluator, obj: dict[Any, Any], source: Source) -> Value:
         factory = ev.lazy(obj.default_factory, Attribute(source, "default_factory"))
         value = DefaultDictValue({}, source, cls=defaultdict, factory=factory)
     for key, item in obj.items():
-        value.items[key] = ev.lazy(item, Item(source, key))
+        value.items[key] = ev.lazy(item, dict_item(ev, source, key))
     return value
+
+
+def dict_item(ev: Evaluator, source: Source, key: Any) -> Item:
+    """How the running program reaches the entry of the dict at `source` under `key`."""
+    if literal(key) == repr(key):
+        return Item(source, key)
+    # Such as `inf` and `torch.float32`: their text means something only to who imports it.
+    return Item(source, key, ev.guards.bind(key, "key"))
 
 
 def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import logging
 
 import torch
 
@@ -481,6 +483,52 @@ def closure_that_rebinds_in_with(a, c):
     return v, a
 
 
+def tables_by_dtype_device_and_infinity(x, table):
+    kept = [x * value for value in table.values()]
+    return kept, x + table[x.dtype], table[x.device], table[float("inf")]
+
+
+def methods_of_the_tensor_itself(x):
+    y = x + 1
+    text = y.__format__(""), y.__repr__(), torch.Tensor.__str__(y)
+    numbers = torch.Tensor.item(y[0]), torch.Tensor.tolist(y)
+    return y, text, numbers, y.__hash__() == hash(y), hasattr(y, "names")
+
+
+class Loud:
+    count = 0
+
+    def __str__(self):
+        self.count += 1
+        return f"loud {self.count}"
+
+
+def formatted_objects(x, loud):
+    return x + 1, "%s" % loud, "%s-%s" % (loud, 1), "%s" % (x.shape,)  # noqa: UP031
+
+
+def name_of_the_function_behind_a_break(x, names):
+    import sys
+
+    y = x + opaque(1)
+    log = logging.getLogger("attacks")
+    log.propagate = False
+    keep = logging.Handler()
+    keep.emit = lambda record: names.append((record.funcName, record.lineno))
+    log.addHandler(keep)
+    log.warning("here")
+    try:
+        log.warning("there %s", y.sum() > 0)
+    finally:
+        log.removeHandler(keep)
+    return y, sys.exc_info()
+
+
+def copies_of_what_is_made_anew(x, sizes, keys):
+    made = copy.deepcopy(sizes), copy.deepcopy(keys)
+    return x + 1, made, made[0] is sizes, made[1] is keys, iter(sizes)
+
+
 def _same():
     a = torch.randn(3, 4) * 3
     return a, a
@@ -548,6 +596,23 @@ ATTACKS = {
     counters: [lambda: (*_pair(), State())],
     items_replaced_in_a_loop: [lambda: (*_pair(), State())],
     attribute_and_item: [lambda: (*_pair(), State())],
+    tables_by_dtype_device_and_infinity: [
+        lambda: (
+            torch.ones(2),
+            {
+                torch.float32: torch.ones(2),
+                torch.device("cpu"): torch.zeros(2),
+                (1, torch.strided): torch.ones(1),
+                float("inf"): 3.0,
+            },
+        )
+    ],
+    methods_of_the_tensor_itself: [_one],
+    formatted_objects: [lambda: (torch.ones(2), Loud())],
+    name_of_the_function_behind_a_break: [lambda: (torch.ones(2), [])],
+    copies_of_what_is_made_anew: [
+        lambda: (torch.ones(2), torch.Size([1, 2]), frozenset([1]))
+    ],
     attribute_keeps_the_old_tensor: [lambda: (torch.randn(2), State())],
 }
 """Each program, and what makes its arguments."""
