@@ -324,7 +324,8 @@ def _qualified(
             changed["co_qualname"] = own or locals_name + rest
         if own:
             # What tracebacks and log records call the function.
-            changed["co_name"] = own.rpartition(".")[2]
+            shown = locals_name.removesuffix(".<locals>")
+            changed["co_name"] = shown.rpartition(".")[2]
         return code.replace(**changed)
 
     return visit(code, qualname)
