@@ -135,8 +135,10 @@ def smallest(case: Case, path: Path, seconds: float) -> tuple[Case, str]:
     """Judges a program; returns it, made smaller if it fails, and what is wrong."""
     message = judge(case, path)
     if message and kind_of(message) != "TooSlow":
-        case = shrink(case, path, seconds)
-        message = judge(case, path) or message
+        small = shrink(case, path, seconds)
+        # What fails only in the state that an earlier run has left stays as it was.
+        if found := judge(small, path):
+            return small, found
     return case, message
 
 
