@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import re
+import types
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from .evaluate.values import (
     BuiltinMethod,
@@ -25,6 +30,7 @@ from .evaluate.values import (
     TupleValue,
     Unknown,
     Value,
+    is_constant,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +77,46 @@ def tensors_in(
             )
     for child in list(children):
         yield from tensors_in(ev, child, seen)
+
+
+def held_by_arguments(ev: Evaluator, variable: str) -> bool:
+    """Whether another argument leads to an object that is known by the path of `variable`.
+
+    Evaluation may not have looked there yet. Once it does, the object is still the one
+    value, whose path must not have become another object's. Tensors find a new path.
+    """
+    if variable not in ev.arguments or not any(
+        variable in roots(ev, [value])
+        for value, _ in ev.memo.values()
+        if not isinstance(value, (TensorValue, Scalar))
+        and not (isinstance(value, Known) and is_constant(value.obj))
+    ):
+        return False
+    known = {id(obj) for obj in _held([ev.arguments[variable]])}
+    others = [obj for name, obj in ev.arguments.items() if name != variable]
+    reached = list(itertools.islice(_held(others), _MANY))
+    return len(reached) == _MANY or any(id(obj) in known for obj in reached)
+
+
+_MANY = 2000
+"""Objects to look at; where there are more, any may be among them."""
+
+
+def _held(objects: list[Any]) -> Iterator[Any]:
+    """Yields what has an identity among objects and what they hold."""
+    stack, seen = list(objects), set()
+    while stack:
+        obj = stack.pop()
+        if id(obj) in seen or isinstance(obj, (type, types.ModuleType)):
+            continue
+        if isinstance(obj, torch.Tensor) or is_constant(obj):
+            continue
+        seen.add(id(obj))
+        yield obj
+        if isinstance(obj, types.FunctionType):
+            stack += [*(obj.__closure__ or ()), *(obj.__defaults__ or ())]
+        else:
+            stack += gc.get_referents(obj)
 
 
 def roots(ev: Evaluator, values: Iterable[Value]) -> set[str]:

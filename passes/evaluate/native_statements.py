@@ -17,7 +17,7 @@ from srcjit.source import FunctionSource
 from ..flow import Walk, deleted
 from ..outline import UNBOUND
 from ..program import Native
-from ..reachable import roots
+from ..reachable import held_by_arguments, roots
 from ..resume import function_of
 from ..scopes import captured, definitely_bound, reads, rename, substitute, writes
 from . import names, resuming
@@ -112,6 +112,7 @@ def emit_native(
                 name == text
                 and name not in others
                 and not _is_read_elsewhere(ev, frame, name, bound)
+                and not held_by_arguments(ev, name)
             )
             variable = name if keep else residual.variable(name)
             if variable != text:

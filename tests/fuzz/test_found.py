@@ -421,6 +421,24 @@ FOUND = {
         return v1
         """,
     ),
+    "a variable that another argument leads to is not written over": (
+        "plain unknown",
+        """
+        first = last = {m % 3}
+        bag = [first]
+        keep(n)
+        if n in nums:
+            keep(n)
+        try:
+            pass
+        except ValueError as error:
+            pass
+        else:
+            first = {v % 3 for v in nums}
+        bag[0].add(8)
+        return first, last, bag
+        """,
+    ),
 }
 
 
