@@ -344,7 +344,8 @@ def line_origins(statement: cst.CSTNode, origins: Origins) -> dict[int, Origin]:
     for node, place in module.resolve(PositionProvider).items():
         origin = origins.get(node)
         line = place.start.line
-        if origin is not None:
+        # A block starts where its first statement does, but may stand for what is around.
+        if origin is not None and not isinstance(node, cst.BaseSuite):
             known = found.get(line)
             if known is None or origin.line < known.line:
                 found[line] = origin

@@ -17,6 +17,7 @@ from .registry import evaluates
 from .sizes import all_sized, extreme
 from .truth import truth
 from .values import (
+    DictValue,
     InstanceValue,
     IteratorValue,
     Known,
@@ -24,6 +25,7 @@ from .values import (
     SetValue,
     TupleValue,
     Value,
+    ViewValue,
     constant,
     is_constant,
 )
@@ -155,19 +157,42 @@ def _zip(ev: Evaluator, *iterables: Value, strict: Value | None = None) -> Value
 @evaluates(builtins.reversed)
 def _reversed(ev: Evaluator, sequence: Value, /) -> Value:
     sequence = ev.look(sequence)
-    if isinstance(sequence, (InstanceValue, Known)):
+    if isinstance(sequence, (InstanceValue, Known, DictValue, ViewValue)):
         from .special_methods import call_special, defines
 
         result = call_special(ev, sequence, "__reversed__")
         if result is not None:
             return iterator(ev, result)
-        if isinstance(sequence, InstanceValue) or defines(sequence, "__getitem__"):
-            if not is_constant(getattr(sequence, "obj", None)):
+        # NOTE: one of a dict would have to see that the dict's size changes.
+        if not isinstance(sequence, Known) or defines(sequence, "__getitem__"):
+            if not is_constant(getattr(sequence, "obj", sequence)):
                 raise Break("SJ020", "`reversed` of an object")
     if isinstance(sequence, IteratorValue):
         raise Break("SJ030", "raises TypeError: an iterator is not reversible")
+    if isinstance(sequence, ListValue):
+        return _backwards(ev, sequence)
     backwards = IteratorValue(iterate(ev, sequence)[::-1])
     return lazy_iterator(ev, lambda: next_item(ev, backwards))
+
+
+def _backwards(ev: Evaluator, items: ListValue) -> Value:
+    """`reversed(items)` of a list, which may change while the iterator goes over it."""
+
+    class State:
+        index = len(ev.list_items(items)) - 1
+
+    state = State()
+
+    def pull() -> Value | None:
+        now = ev.list_items(items)
+        if not 0 <= state.index < len(now):
+            ev.journal.set_attr(state, "index", -1)
+            return None
+        item = now[state.index]
+        ev.journal.set_attr(state, "index", state.index - 1)
+        return ev.look(item)
+
+    return lazy_iterator(ev, pull, [IteratorValue(items)])
 
 
 @evaluates(builtins.map)

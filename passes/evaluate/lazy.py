@@ -53,7 +53,7 @@ class LazyItems(list[Value]):
             raise Break("SJ040", "an iterator over another one is handed to Python")
         changes = self._ev.journal.changes
         operations = self._ev.builder.operations
-        before = len(self)
+        ended = self.exhausted
         while self.more():
             if len(self) > _FORCE_LIMIT:
                 raise Break("SJ042", "an endless iterator is handed to Python")
@@ -62,18 +62,14 @@ class LazyItems(list[Value]):
         if self._ev.builder.operations != operations:
             # What they compute with may have changed when their time comes.
             raise LeaveGenerator(self.site)
-        if len(self) > before > 0 and self._over_lists():
-            # So may the list have: `for a, b in zip(xs, xs): xs.remove(a)`.
+        if not ended and self._over_lists():
+            # So may the list have: `for a, b in zip(xs, xs): xs.remove(a)`. One that has
+            # come to its end may have grown, until the end has been seen.
             raise LeaveGenerator(self.site)
 
     def _over_lists(self) -> bool:
         """Whether a list that the program may change is iterated over."""
-        return any(
-            source.items._over_lists()
-            if isinstance(source.items, LazyItems)
-            else isinstance(source.items, ListValue)
-            for source in self.sources
-        )
+        return any(map(_over_list, self.sources))
 
     def hand_over(self) -> None:
         """Python is to have the iterator: it makes the very one that the program asks for.
@@ -104,6 +100,15 @@ class LazyItems(list[Value]):
         return super().__getitem__(index)
 
 
+def _over_list(value: Value) -> bool:
+    """Whether a value is a list, or an iterator over one, or over what holds one."""
+    if not isinstance(value, IteratorValue):
+        return isinstance(value, ListValue)
+    if isinstance(value.items, LazyItems):
+        return value.items._over_lists()
+    return isinstance(value.items, ListValue) or any(map(_over_list, value.items))
+
+
 def leave_to_python(ev: Evaluator) -> None:
     """Breaks where an earlier try has found that Python must have this generator.
 
@@ -131,6 +136,10 @@ def next_item(ev: Evaluator, iterator: IteratorValue) -> Value | None:
     items = iterator.items
     sequence = ev.list_items(items) if isinstance(items, ListValue) else items
     if iterator.position >= len(sequence):
+        if isinstance(items, ListValue):
+            # Once the end has been seen the list may grow: the iterator has let go of it.
+            ev.journal.set_attr(iterator, "items", ListValue([]))
+            ev.journal.set_attr(iterator, "position", 0)
         if not isinstance(sequence, LazyItems) or not sequence.more():
             return None
     item = sequence[iterator.position]

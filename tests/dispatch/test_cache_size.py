@@ -238,6 +238,8 @@ def test_a_directory_without_write_permission(monkeypatch):
         import os, sys
         import torch, srcjit.runtime.cpp_build as build
         from srcjit.runtime.cpp import cpp_kernels
+        gomp = build._gomp()
+        build._gomp = lambda: gomp
         build._headers()  # this Python may be out of that user's sight
         build.start_launcher = lambda: None
         build._run_compiler = None

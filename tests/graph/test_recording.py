@@ -108,7 +108,7 @@ def test_text_of_a_recorded_segment() -> None:
         in code.definitions
     )
     assert code.function == (
-        "def segment_0(x, y):\n    return segment_0_graphs.run(x, y)\n"
+        "def segment_0(*inputs):\n    return segment_0_graphs.run(*inputs)\n"
     )
 
 
