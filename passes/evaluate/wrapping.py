@@ -152,11 +152,17 @@ def wrap_tensor(ev: Evaluator, tensor: torch.Tensor, source: Source) -> TensorVa
         )
     ev.guards.add_tensor(source, tensor)
     symbolic = ev.sizes.dims(tensor, source)
-    with torch.no_grad():
-        if symbolic:
-            fake = ev.sizes.fake(tensor, source, symbolic)
-        else:
-            fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
+    try:
+        with torch.no_grad():
+            if symbolic:
+                fake = ev.sizes.fake(tensor, source, symbolic)
+            else:
+                fake = ev.fake_mode.from_tensor(tensor, static_shapes=True)
+    except AssertionError as error:
+        # Such as a view that has got the data of an inference tensor.
+        raise Break(
+            "SJ110", f"`{source.residual}` has no like in PyTorch's fakes"
+        ) from error
     return TensorValue(fake, source=source, cls=type(tensor))
 
 
