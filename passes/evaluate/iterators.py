@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
 from . import comparisons, operators
-from .breaks import Break
+from .breaks import Break, raising
 from .lazy import at_hand, lazy_iterator, next_item
 from .lazy import iterate as iterate_over
 from .registry import evaluates
 from .sizes import all_sized, extreme
-from .truth import truth
+from .truth import size_of, truth
 from .values import (
     DictValue,
     InstanceValue,
@@ -157,22 +157,31 @@ def _zip(ev: Evaluator, *iterables: Value, strict: Value | None = None) -> Value
 @evaluates(builtins.reversed)
 def _reversed(ev: Evaluator, sequence: Value, /) -> Value:
     sequence = ev.look(sequence)
-    if isinstance(sequence, (InstanceValue, Known, DictValue, ViewValue)):
+    if isinstance(sequence, (InstanceValue, Known)):
         from .special_methods import call_special, defines
 
         result = call_special(ev, sequence, "__reversed__")
         if result is not None:
             return iterator(ev, result)
-        # NOTE: one of a dict would have to see that the dict's size changes.
-        if not isinstance(sequence, Known) or defines(sequence, "__getitem__"):
-            if not is_constant(getattr(sequence, "obj", sequence)):
+        if isinstance(sequence, InstanceValue) or defines(sequence, "__getitem__"):
+            if not is_constant(getattr(sequence, "obj", None)):
                 raise Break("SJ020", "`reversed` of an object")
     if isinstance(sequence, IteratorValue):
         raise Break("SJ030", "raises TypeError: an iterator is not reversible")
     if isinstance(sequence, ListValue):
         return _backwards(ev, sequence)
     backwards = IteratorValue(iterate(ev, sequence)[::-1])
-    return lazy_iterator(ev, lambda: next_item(ev, backwards))
+    size = size_of(ev, sequence)
+
+    def pull() -> Value | None:
+        if (
+            isinstance(sequence, (DictValue, ViewValue))
+            and size_of(ev, sequence) != size
+        ):
+            raise raising(RuntimeError("dictionary changed size during iteration"))
+        return next_item(ev, backwards)
+
+    return lazy_iterator(ev, pull)
 
 
 def _backwards(ev: Evaluator, items: ListValue) -> Value:
