@@ -217,10 +217,4 @@ def containers_below(value: Value) -> Iterator[Value]:
         seen.add(id(item))
         if isinstance(item, (ListValue, DictValue, SetValue)):
             yield item
-        for attribute in vars(item).values() if hasattr(item, "__dict__") else ():
-            if isinstance(attribute, Value):
-                stack.append(attribute)
-            elif isinstance(attribute, (list, tuple)):
-                stack += [v for v in attribute if isinstance(v, Value)]
-            elif isinstance(attribute, dict):
-                stack += [v for v in attribute.values() if isinstance(v, Value)]
+        stack += parts_of(item)

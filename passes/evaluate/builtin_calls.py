@@ -14,7 +14,7 @@ import torch
 
 from ..kinds import is_a
 from . import attribute_stores, attributes, class_lookup
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .frozen import is_frozen, is_member
 from .instances import make_instance
 from .registry import evaluates
@@ -141,7 +141,7 @@ def _isinstance(ev: Evaluator, value: Value, classes: Value, /) -> Value:
             return constant(isinstance(looked.fake, wanted) and _not_fake_class(wanted))
         return constant(issubclass(cls, wanted))
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
 
 
 def _is_instance(obj: Any, wanted: Any) -> bool:
@@ -278,7 +278,7 @@ def _issubclass(ev: Evaluator, cls: Value, classes: Value, /) -> Value:
     try:
         return constant(issubclass(_classes(ev, cls), wanted))
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
 
 
 def construct(

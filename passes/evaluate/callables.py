@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from . import attributes, comparisons, operators, subscripts
-from .breaks import Break
+from .breaks import Break, raising
 from .iterators import call
 from .registry import HANDLERS, Handler, evaluates
 from .truth import truth
@@ -81,7 +81,7 @@ def _getter(cls: type, args: tuple[Value, ...], ev: Evaluator) -> Value:
     try:
         return Known(cls(*known), None)
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
 
 
 @evaluates(operator.itemgetter)

@@ -14,7 +14,7 @@ import torch
 
 from ..kinds import is_a
 from . import sizes, user_operators
-from .breaks import Break, unknown_operand
+from .breaks import Break, raising, unknown_operand
 from .enums import members, unboxed
 from .lazy import iterate as iterate_over
 from .special_methods import call_special, special
@@ -305,7 +305,7 @@ def contains(ev: Evaluator, item: Value, container: Value) -> bool:
             try:
                 return key in container.items
             except TypeError as error:
-                raise Break("SJ030", f"raises TypeError: {error}") from error
+                raise raising(error) from error
         case ViewValue() if container.kind == "keys":
             return contains(ev, item, container.receiver)
         case ViewValue():
@@ -344,7 +344,7 @@ def _contains_known(ev: Evaluator, item: Value, container: Known) -> bool:
     try:
         found = key in container.obj
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
     if container.source is not None:
         ev.guards.type_of(container.source, container.obj)
         text = repr(key) if is_constant(key) else ev.guards.bind(key, "key")

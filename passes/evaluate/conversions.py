@@ -11,7 +11,7 @@ import torch
 
 from ..kinds import is_a
 from . import enums
-from .breaks import Break
+from .breaks import Break, raising
 from .iterators import iterate, iterate_in_any_order
 from .registry import HANDLERS, Handler, evaluates
 from .sizes import is_sized, pin
@@ -259,7 +259,7 @@ def _size(ev: Evaluator, iterable: Value | None = None, /) -> Value:
     try:
         return constant(torch.Size(parts))
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
 
 
 def entries_of(ev: Evaluator, value: Value) -> dict[Any, Value]:

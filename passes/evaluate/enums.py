@@ -6,7 +6,7 @@ import enum
 from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
-from .breaks import Break
+from .breaks import Break, raising
 from .frozen import is_frozen
 from .sources import Attribute
 from .values import Known, Value, constant
@@ -97,7 +97,7 @@ def by_value(
     try:
         return member(ev, cls, cls.obj(value))
     except ValueError as error:
-        raise Break("SJ030", f"raises ValueError: {error}") from error
+        raise raising(error) from error
 
 
 def by_name(ev: Evaluator, cls: Known, index: Value) -> Value:

@@ -71,7 +71,7 @@ def index_of(ev: Evaluator, value: Value) -> int:
     try:
         return operator.index(index)
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
 
 
 def is_none(value: Value) -> bool:
@@ -256,7 +256,7 @@ def sorted_items(
     try:
         order = sorted(range(len(items)), key=lambda i: known[i], reverse=down)
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
     return [items[i] for i in order]
 
 
@@ -334,7 +334,7 @@ def _extreme(
         position: int = function(range(len(items)), key=lambda i: known[i])
         return items[position]
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
 
 
 @evaluates(builtins.min)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from . import operators
-from .breaks import Break
+from .breaks import Break, raising
 from .iterators import call, index_of, is_none, iterate, iterator, select
 from .lazy import at_hand, lazy_iterator, next_item
 from .registry import evaluates
@@ -68,7 +68,7 @@ def _islice(ev: Evaluator, iterable: Value, *bounds: Value) -> Value:
     try:
         wanted = itertools.islice(itertools.count(), *parts)
     except ValueError as error:
-        raise Break("SJ030", f"raises ValueError: {error}") from error
+        raise raising(error) from error
     stop = slice(*parts).stop
     positions = list(wanted) if stop is not None else None
     start, step = slice(*parts).start or 0, slice(*parts).step or 1

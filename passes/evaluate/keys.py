@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
-from .breaks import Break
+from .breaks import Break, raising
 from .enums import is_plain_member
 from .frozen import is_frozen
 from .values import Value, is_constant
@@ -31,5 +31,5 @@ def key_of(ev: Evaluator, value: Value) -> Any:
     try:
         hash(obj)
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
     return obj

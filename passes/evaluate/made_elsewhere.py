@@ -19,12 +19,9 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
-from srcjit.source import FunctionSource
-
-from ..program import Native
 from ..resume import function_of
 from .nested_functions import free_names, unbound_names
-from .resuming import user_cells
+from .resuming import add_native, user_cells
 from .values import FunctionValue
 
 if TYPE_CHECKING:
@@ -66,14 +63,6 @@ def make_elsewhere(
     assert isinstance(returned, cst.SimpleStatementLine)
     tree = function_of(maker, params, [statement, returned])
     frame.origins.inherit(tree, function.node)
-    written = FunctionSource.from_tree(
-        maker,
-        tree,
-        frame.origins,
-        file=frame.source.file,
-        class_name=frame.source.class_name,
-        scope=frame.source.scope or frame.source.qualname,
-    )
-    ev.natives.append(Native(maker, written, frame.scope.globals, cells))
+    add_native(ev, frame, maker, tree, cells)
     origin = ev.origin_of(frame, function.node)
     residual.emit(f"{name} = {maker}({', '.join(params)})", origin)

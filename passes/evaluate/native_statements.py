@@ -257,17 +257,9 @@ def _foreign(
         cst.Parameters([cst.Param(cst.Name(p)) for p in params]),
         cst.IndentedBlock(body),
     )
-    source = FunctionSource.from_tree(
-        name,
-        tree,
-        frame.origins,
-        file=frame.source.file,
-        class_name=frame.source.class_name,
-        scope=frame.source.scope or frame.source.qualname,
-    )
     resuming.user_cells(ev, frame, statements)  # guards them
     cells = {**frame.scope.cells, **missing_cells(frame, statements)}
-    ev.natives.append(Native(name, source, frame.scope.globals, cells))
+    resuming.add_native(ev, frame, name, tree, cells)
     name, origin = _as_called(ev, frame, name, params, origin)
     args = ", ".join(residual.reify(values[p]) for p in params)
     variables = {n: residual.fresh(n) for n in results}

@@ -16,7 +16,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
-from .breaks import Break
+from .breaks import raising
 from .frozen import is_frozen
 from .values import Value
 
@@ -42,7 +42,7 @@ def checked(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         _signature(function).bind(*args, **kwargs)
     except TypeError as error:
-        raise Break("SJ030", f"raises TypeError: {error}") from error
+        raise raising(error) from error
     return function(*args, **kwargs)
 
 

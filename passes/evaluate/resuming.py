@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from srcjit.origin import Origin
+from srcjit.source import FunctionSource
 
 from ..outline import UNBOUND, Box
-from ..program import Continuation
+from ..program import Continuation, Native
 from ..reachable import reaches
 from ..resume import Block as Rest
 from ..resume import make_resume, rest
@@ -303,6 +304,25 @@ def compiler_objects(frame: Frame) -> dict[str, Any]:
     scope = frame.scope
     own = {n: scope.cells[n].cell_contents for n in scope.compiler_names}
     return {**helper_names(), **own}
+
+
+def add_native(
+    ev: Evaluator,
+    frame: Frame,
+    name: str,
+    tree: cst.FunctionDef,
+    cells: dict[str, CellType],
+) -> None:
+    """Adds a function that Python runs with a frame's globals, and these closure cells."""
+    source = FunctionSource.from_tree(
+        name,
+        tree,
+        frame.origins,
+        file=frame.source.file,
+        class_name=frame.source.class_name,
+        scope=frame.source.scope or frame.source.qualname,
+    )
+    ev.natives.append(Native(name, source, frame.scope.globals, cells))
 
 
 def user_cells(ev: Evaluator, frame: Frame, statements: Any) -> dict[str, Any]:
