@@ -232,19 +232,18 @@ class Branches(Operands):
         left, first = self.operands([node.left, target.comparator])
         if not others:
             return left, first, None
-        if kind_of(first) != PLAIN or isinstance(
+        made = kind_of(first) != PLAIN or isinstance(
             first, cst.Tuple | cst.List | cst.Dict
+        )
+        if made or any(
+            reads(first) & (writes(later.comparator) | self.unstable)
+            for later in others
         ):
-            # It is used twice but evaluated once.
+            # It is used twice but evaluated once, and behind what is left of it.
             if kind_of(left) == DOTTED or reads(left) & self.unstable:
                 left = self.saved(left, node)
             first = self.saved(first, target.comparator)
-        again: cst.BaseExpression = clone(first, self.origins)
-        for later in others:
-            if reads(first) & (writes(later.comparator) | self.unstable):
-                again = self.saved(first, target.comparator)
-                first = self.named(again.value, target.comparator)
-                break
+        again = clone(first, self.origins)
         rest = cst.Comparison(again, others)
         self.origins.inherit(rest, node)
         return left, first, rest

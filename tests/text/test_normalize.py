@@ -78,6 +78,11 @@ def check(text: str, seed: int) -> None:
     assert again == new, "not stable"
 
 
+def test_a_chained_comparison_reads_its_operands_in_order():
+    for chain in ("b < d <= a", "b < a <= d", "d < b <= a", "a < d <= (d := b)"):
+        check(f"def f(a, b, c):\n    del b\n    {chain}\n    return (a, c)\n", 0)
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 50))
 def test_random_programs(chance, seed):
