@@ -30,6 +30,7 @@ from srcjit.source import FunctionSource
 from ..contents import Contents, contents
 from ..namer import Namer
 from ..program import Continuation, Native, Segment
+from . import size_sums
 from .breaks import Break, Place, unknown_operand
 from .builder import SegmentBuilder
 from .frames import Block, Frame
@@ -376,6 +377,7 @@ class Evaluator:
             # Made when the first number needs it: it imports a large part of PyTorch.
             from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+            size_sums.correct()
             self.fake_mode.shape_env = ShapeEnv(
                 allow_scalar_outputs=False,
                 allow_dynamic_output_shape_ops=False,

@@ -491,3 +491,41 @@ def test_every_condition_has_a_text(fn):
     for n in (2, 3, 4, 5, 7, 2, 8, 9, 13):
         x = torch.arange(float(n + 1))
         assert torch.equal(jitted(x, n), fn(x, n)), n
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_sum_whose_sizes_turn_out_equal(stage):
+    def by_broadcasting(x, y, z):
+        n = x.size(0) + y.size(0)
+        w = x + y
+        return w * (n + z.size(0)), z.size(0) + n, n + n
+
+    def in_shapes(x, y, z):
+        both = torch.cat([x, y])
+        w = x * y
+        longer = torch.cat([both, z])
+        return longer + 1, longer.size(0), F.pad(both, (z.size(0), 1)), w
+
+    lengths = [(3, 3, 4), (5, 5, 6), (7, 7, 8), (9, 9, 5)]
+    calls = [tuple(torch.randn(n) for n in sizes) for sizes in lengths]
+    check(by_broadcasting, calls, stage)
+    check(in_shapes, calls, stage)
+
+
+def test_sum_of_ints_that_turns_out_to_be_a_number():
+    def compared(x, a, b, c):
+        n = a + b
+        if n == 11:
+            x = x + 1
+        if a == b:
+            x = x + 2
+        return x * (n + c), n + b, c + n, n + n, a + n
+
+    def looked_up(x, a, b):
+        n = a + b
+        return x + {9: 1, 11: 2}.get(n, 3), n + a, b + n, n + n
+
+    x = torch.ones(2)
+    numbers = [(3, 4, 5), (5, 6, 7), (6, 6, 9), (4, 4, 11), (5, 6, 7), (6, 5, 3)]
+    check(compared, [(x, *given) for given in numbers], "specialize")
+    check(looked_up, [(x, a, b) for a, b, _ in numbers], "specialize")
