@@ -267,11 +267,8 @@ class _SegmentWriter:
         last = finish(inputs, results)
         listed = f"({''.join(f'{r}, ' for r in results).strip()})"
         if last == [f"return {listed}"]:
-            # One tuple goes all the way to what compares the addresses.
-            call, inputs = f"{graphs}.run(*inputs)", ["*inputs"]
-            lines = [f"return {call}"]
-        else:
-            lines = [f"{listed} = {call}", *last]
+            return f"{self.name} = {graphs}.segment"
+        lines = [f"{listed} = {call}", *last]
         header = f"def {self.name}({', '.join(inputs)}):"
         return "\n".join([header, *(f"    {line}" for line in lines)])
 

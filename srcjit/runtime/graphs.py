@@ -6,10 +6,9 @@ replayed into them; otherwise the kernels are launched one by one. PyTorch's all
 loop the same few addresses again and again, so a handful of recordings serves it:
 
     segment_0_graphs = Graphs(segment_0_launches, ("y",), device=0)
+    segment_0 = segment_0_graphs.segment
 
-    def segment_0(x, weight):
-        (y,) = segment_0_graphs.run(x, weight)
-        return (y,)
+    (y,) = segment_0(x, weight)
 
 No result ever lies in memory of the recording's: what a caller holds is never overwritten,
 whatever streams, views or storages of it there are, and nothing is copied. Inputs or results
@@ -37,7 +36,7 @@ import torch
 
 from srcjit.logs import logger
 
-from . import reader
+from . import reader, replays
 
 log = logger("graphs")
 
@@ -72,7 +71,10 @@ def _addresses() -> Callable[..., Hashable]:
 class Recorder(Protocol):
     """What records; the tests have one without a GPU."""
 
-    def place(self) -> Hashable:
+    questions: replays.Questions
+    """What decides about `place`."""
+
+    def place(self) -> int | None:
         """Where a recording could be made or replayed now; None if it could not."""
 
     def record(self, work: Callable[[], None], place: Hashable) -> Replay:
@@ -93,7 +95,8 @@ class Graphs:
         recorder: What records, if not CUDA.
 
     Attributes:
-        run: From the inputs to the results. Its meaning changes as calls are seen.
+        run: From the inputs to the results. It changes as calls are seen.
+        segment: The same, for good.
     """
 
     def __init__(
@@ -114,8 +117,19 @@ class Graphs:
         self.places: list[set[int]] = []
         self.buffers: dict[Hashable, Tensors] = {}
         self.run: Callable[..., Tensors] = self._warm_up
+        self.front = replays.entry(self._warm_up, self.recorder.questions)
+        self.hits = 0
+        self.segment: Callable[..., Tensors] = self.front or self._call
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────
+
+    def _call(self, *inputs: torch.Tensor) -> Tensors:
+        return self.run(*inputs)
+
+    def _become(self, run: Callable[..., Tensors]) -> None:
+        self.run = run
+        if self.front is not None:
+            self.front.become(run)
 
     def _warm_up(self, *inputs: torch.Tensor) -> Tensors:
         start = time.perf_counter()
@@ -130,8 +144,23 @@ class Graphs:
             else:
                 self.facts = [_facts(result) for result in results]
                 self.places = [set() for _ in (*inputs, *results)]
-                self.run = self._by_address()
+                self._become(self._by_address())
+                self._answer_in_front()
         return results
+
+    def _answer_in_front(self) -> None:
+        """Lets an extension replay what `_by_address` would."""
+        if self.front is None:
+            questions = self.recorder.questions
+            self.front = replays.entry(self.run, questions, wait=True)
+        if self.front is not None:
+            made = tuple(map(_allocator, self.facts))
+            launch = replays.launch_address()
+            self.front.prepare(self.thread, made, self._missed, launch)
+            self.run = self.front
+
+    def _missed(self, place: int, inputs: Tensors, results: Tensors) -> Tensors:
+        return self._miss((place, _addresses()(inputs, *results)), inputs, results)
 
     def _by_address(self) -> Callable[..., Tensors]:
         """Writes what replays recordings by address.
@@ -219,7 +248,9 @@ class Graphs:
 
     # ── recording ─────────────────────────────────────────────────────────────────────────
 
-    def _miss(self, key: Hashable, inputs: Tensors, results: Tensors) -> Tensors:
+    def _miss(self, key: Any, inputs: Tensors, results: Tensors) -> Tensors:
+        if self.front is not None and self.front.hits != self.hits:
+            self.hits, self.misses = self.front.hits, 0
         self.misses += 1
         for seen, tensor in zip(self.places, (*inputs, *results), strict=True):
             if len(seen) <= LIMIT:
@@ -247,9 +278,9 @@ class Graphs:
             self.copied, self.made = changing, 0
             self.recorded.clear()
             self.seen.clear()
-            self.run = self._with_copies
+            self._become(self._with_copies)
 
-    def _record(self, key: Hashable, inputs: Tensors, results: Tensors) -> Tensors:
+    def _record(self, key: Any, inputs: Tensors, results: Tensors) -> Tensors:
         """Makes a recording for these addresses; returns the results, which are computed."""
         first = self.made == 0
         self.made += 1
@@ -272,6 +303,9 @@ class Graphs:
         self.recorded[key] = replay
         if self.copied:
             self.buffers[key] = buffers
+        elif self.front is not None:
+            where, addresses = key
+            self.front.add(where, addresses, replay, replays.executable(replay))
         if first and not self._is_faster(replay, buffers, inputs, results):
             self._give_up("replaying it is not faster")
         return results
@@ -292,6 +326,9 @@ class Graphs:
         """Times what a call does with and without the recording."""
 
         def replayed() -> None:
+            if self.front is not None and not buffers:
+                self.front.again(*inputs)
+                return
             _ = self.recorder.place()
             made = tuple([_empty(*facts) for facts in self.facts])
             _ = _addresses()(inputs, *made)
@@ -327,7 +364,7 @@ class Graphs:
         self.recorded.clear()
         self.buffers.clear()
         self.seen.clear()
-        self.run = self.launches
+        self._become(self.launches)
 
 
 def _facts(tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -383,8 +420,9 @@ class CudaRecorder:
 
     def __init__(self, device: int) -> None:
         self.device = device
+        self.questions = device, _current_device, _current_stream, _is_capturing
 
-    def place(self) -> Hashable:
+    def place(self) -> int | None:
         """The current stream; None while it is being captured, or on another device."""
         stream: int = _current_stream(self.device)
         # The default stream, which is 0, cannot be captured.

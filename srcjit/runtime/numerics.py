@@ -27,17 +27,31 @@ _REDUCED = tuple(
 )
 
 
-def library_numerics() -> tuple[object, ...]:
-    """Returns everything that libraries ask about how exact products must be."""
+def _questions() -> dict[str, Callable[..., object]]:
+    """What is asked, as text, and the functions that it names."""
     if _getter is None:
         # Before PyTorch 2.9, one flag for products and one for convolutions.
-        asked: tuple[object, ...] = (
-            torch._C._get_cublas_allow_tf32(),
-            torch._C._get_cudnn_allow_tf32(),
-        )
+        made: dict[str, Callable[..., object]] = {
+            "products()": torch._C._get_cublas_allow_tf32,
+            "convolutions()": torch._C._get_cudnn_allow_tf32,
+        }
     else:
-        asked = tuple(_getter(backend, what) for backend, what in _BACKENDS)
-    return (*asked, *(read() for read in _REDUCED))
+        made = {f"precision{backend}": _getter for backend in _BACKENDS}
+    return made | {f"reduced_{n}()": read for n, read in enumerate(_REDUCED)}
+
+
+def _written() -> Callable[[], tuple[object, ...]]:
+    """Writes what asks everything: guards call it, so there is no loop."""
+    asked = _questions()
+    scope = {text.partition("(")[0]: read for text, read in asked.items()}
+    made: Callable[[], tuple[object, ...]] = eval(
+        f"lambda: ({''.join(f'{text}, ' for text in asked)})", dict(scope)
+    )
+    return made
+
+
+library_numerics = _written()
+"""Returns everything that libraries ask about how exact products must be."""
 
 
 def tf32_allowed() -> bool:

@@ -47,13 +47,16 @@ def is_loaded() -> bool:
 
 _is_loaded = False
 
+implementation = 0
+"""Where in a tensor its implementation is, once `loaded` has found out."""
+
 
 @functools.cache
 def _connected() -> ModuleType | None:
-    global _is_loaded
+    global _is_loaded, implementation
     module = cpp_build.extension(_SOURCE)
     examples = tuple(torch.empty(n, device="meta") for n in range(3))
-    if module is not None and module.connect(torch._C.TensorBase, examples):
-        _is_loaded = True
-        return module
-    return None
+    if module is not None:
+        implementation = module.connect(torch._C.TensorBase, examples)
+        _is_loaded = implementation != 0
+    return module if _is_loaded else None

@@ -147,7 +147,7 @@ PyObject *gradients(PyObject *, PyObject *const *args, Py_ssize_t count) {
     return made;
 }
 
-/* connect(class, tensors) -> whether it was found where they have their implementation */
+/* connect(class, tensors) -> where they have their implementation, or 0 if it was not found */
 PyObject *connect(PyObject *, PyObject *args) {
     PyTypeObject *type;
     PyObject *tensors;
@@ -173,7 +173,7 @@ PyObject *connect(PyObject *, PyObject *args) {
         Py_XSETREF(tensor_type, (PyTypeObject *)Py_NewRef((PyObject *)type));
         place = found;
     }
-    return PyBool_FromLong(places == 1);
+    return PyLong_FromSsize_t(places == 1 ? found : 0);
 }
 
 /* ── snapshots ─────────────────────────────────────────────────────────────────────────── */
@@ -184,6 +184,7 @@ struct Row {
     PyObject *object;
     PyTypeObject *type;               /* held */
     unsigned int type_version;
+    Py_ssize_t place;                 /* of the pointer to its `__dict__`; 0: it is a dictionary */
     PyDictObject *dict;               /* the object itself, or what its `__dict__` is */
     uint64_t dict_version;
 };
@@ -201,15 +202,30 @@ unsigned int version_of(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
 
-PyDictObject *dict_of(PyObject *object) {
-    if (PyDict_Check(object)) return (PyDictObject *)object;
-    PyObject **pointer = _PyObject_GetDictPtr(object);
-    return pointer ? (PyDictObject *)*pointer : NULL;
+/* Notes what an object is like; false if it has no dictionary or no versions. */
+bool take(Row *row, PyObject *object) {
+    row->object = object;
+    row->type = Py_TYPE(object);
+    row->type_version = version_of(row->type);
+    row->place = 0;
+    row->dict = (PyDictObject *)object;
+    if (!PyDict_Check(object)) {
+        PyObject **pointer = _PyObject_GetDictPtr(object);
+        row->dict = pointer ? (PyDictObject *)*pointer : NULL;
+        row->place = (char *)pointer - (char *)object;
+    }
+    if (!row->type_version || !row->dict) return false;
+    row->dict_version = row->dict->ma_version_tag;
+    Py_INCREF(row->type);
+    return true;
 }
 
+/* NOTE: all instances of a class have the pointer at the same place; while their attributes are
+   not in a dictionary yet, or no longer, it is no dictionary's. */
 bool is_same(const Row &row) {
     if (Py_TYPE(row.object) != row.type || version_of(row.type) != row.type_version) return false;
-    return dict_of(row.object) == row.dict && row.dict->ma_version_tag == row.dict_version;
+    if (row.place && word_at(row.object, row.place) != row.dict) return false;
+    return row.dict->ma_version_tag == row.dict_version;
 }
 
 bool is_same(const Snapshot *self) {
@@ -301,19 +317,10 @@ PyObject *snapshot(PyObject *, PyObject *args) {
         return PyErr_NoMemory();
     }
     for (; self->rows < rows; self->rows++) {
-        PyObject *object = PyTuple_GET_ITEM(objects, self->rows);
-        Row *row = &self->row[self->rows];
-        row->object = object;
-        row->type = Py_TYPE(object);
-        row->type_version = version_of(row->type);
-        row->dict = dict_of(object);
-        if (!row->type_version || !row->dict) {
-            row->type = NULL;
+        if (!take(&self->row[self->rows], PyTuple_GET_ITEM(objects, self->rows))) {
             Py_DECREF(self);
             Py_RETURN_NONE;
         }
-        Py_INCREF(row->type);
-        row->dict_version = row->dict->ma_version_tag;
     }
     while (self->leaves < count) {
         PyObject *leaf = PyTuple_GET_ITEM(leaves, self->leaves);
@@ -337,7 +344,7 @@ PyObject *snapshot(PyObject *, PyObject *args) {
 
 PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS,
-     "connect(class, tensors) -> whether it was found where they have their implementation"},
+     "connect(class, tensors) -> where they have their implementation, or 0"},
     {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL,
      "addresses(tuple of tensors, *tensors) -> bytes: what `data_ptr` returns for each"},
     {"gradients", (PyCFunction)(void (*)(void))gradients, METH_FASTCALL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 import weakref
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from srcjit.runtime import graphs
+from srcjit.runtime import cpp_build, graphs, replays
 from srcjit.runtime.graphs import Graphs
 
 
@@ -41,9 +42,15 @@ class Recorder:
     def __init__(self, segment: Segment, fast: bool = True) -> None:
         self.segment, self.fast = segment, fast
         self.recorded = self.replayed = 0
-        self.where: Hashable = 0
+        self.where: int | None = 0
+        self.questions = (
+            0,
+            lambda: 0 if self.where is not None else 1,
+            lambda device: self.where,
+            lambda: False,
+        )
 
-    def place(self) -> Hashable:
+    def place(self) -> int | None:
         return self.where
 
     def synchronize(self) -> None:
@@ -78,15 +85,24 @@ def make(fast: bool = True) -> tuple[Segment, Recorder, Graphs]:
 
 
 def check(made: Graphs, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    results = made.run(x, w)
+    results = made.segment(x, w)
     assert torch.equal(results[0], x * w + 1) and torch.equal(results[1], x - w)
     return results
 
 
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(autouse=True, params=["extension", "late extension", "Python"])
+def settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """No gradients; and however busy this machine is, no work takes long."""
     monkeypatch.setattr(graphs, "LONG", 10.0)
+    real = replays.entry
+
+    def entry(otherwise: Any, questions: Any, wait: bool = False) -> Any:
+        late = request.param == "late extension"
+        if request.param == "Python" or (late and not wait):
+            return None
+        return real(otherwise, questions, wait=True)
+
+    monkeypatch.setattr(replays, "entry", entry)
     with torch.no_grad():
         yield
 
@@ -120,6 +136,61 @@ def test_replays_what_stays_at_its_address(few_addresses: None) -> None:
     before = segment.launched, recorder.replayed
     check(made, x, w)
     assert recorder.replayed == before[1] + 1
+
+
+@pytest.mark.skipif(not cpp_build.compiler_available(), reason="no compiler")
+def test_the_extension_answers(
+    few_addresses: None, request: pytest.FixtureRequest
+) -> None:
+    segment, recorder, made = make()
+    x, w = torch.randn(8), torch.randn(8)
+    for _ in range(10):
+        check(made, x, w)
+    if made.front is None:
+        assert "Python" in request.node.name
+        return
+    hits, launched = made.front.hits, segment.launched
+    check(made, x, w)
+    assert made.front.hits == hits + 1 and segment.launched == launched + 1
+    with pytest.raises(TypeError):
+        made.segment(x, None)
+    x.resize_(2**16).resize_(8).normal_()
+    check(made, x, w)
+    x.set_(torch.randn(8))
+    check(made, x, w)
+    assert made.front.hits == hits + 1
+
+
+def test_what_cannot_be_replayed_says_why(few_addresses: None) -> None:
+    _, recorder, made = make()
+    record = recorder.record
+
+    def fail() -> None:
+        raise RuntimeError("the device is gone")
+
+    failing = False
+    recorder.record = lambda work, place: (  # type: ignore[method-assign]
+        lambda replay: lambda: fail() if failing else replay()
+    )(record(work, place))
+    x, w = torch.randn(8), torch.randn(8)
+    for _ in range(10):
+        check(made, x, w)
+    failing = True
+    with pytest.raises(RuntimeError, match="gone"):
+        made.segment(x, w)
+    failing = False
+    check(made, x, w)
+
+
+def test_nothing_is_kept_alive(few_addresses: None) -> None:
+    _, _, made = make()
+    x, w = torch.randn(8), torch.randn(8)
+    for _ in range(10):
+        check(made, x, w)
+    gone = weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None
 
 
 def test_held_results_are_not_overwritten(few_addresses: None) -> None:

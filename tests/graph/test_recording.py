@@ -107,9 +107,7 @@ def test_text_of_a_recorded_segment() -> None:
         "segment_0_graphs = Graphs(segment_0_launches, ('add', None), device=0)"
         in code.definitions
     )
-    assert code.function == (
-        "def segment_0(*inputs):\n    return segment_0_graphs.run(*inputs)\n"
-    )
+    assert code.function == "segment_0 = segment_0_graphs.segment\n"
 
 
 def test_the_cpu_is_as_ever() -> None:

@@ -1,0 +1,83 @@
+"""The extension that replays the recordings of a segment without Python (`replays.cpp`).
+
+    front = replays.entry(run, recorder)
+    front.prepare(thread, ((allocate, arguments),), missed, launch_address())
+    front.add(stream, addresses, replay, executable(replay))
+    (y,) = front(x, weight)   # replays, or missed(stream, (x, weight), (y,)), or run(x, weight)
+
+It is built in the background, as `reader` is; until then, and where there is no compiler,
+Python compares the addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from . import cpp_build, reader
+
+_SOURCE = "replays"
+
+Questions = tuple[
+    int, Callable[[], int], Callable[[int], int | None], Callable[[], bool]
+]
+"""A device; what says the current device, the current stream of a device, and whether that is
+being captured."""
+
+
+def entry(
+    otherwise: Callable[..., Any], questions: Questions, wait: bool = False
+) -> Any:
+    """Returns what stands in front of `otherwise`; None if it is not built, or cannot be.
+
+    Args:
+        otherwise: What is called where nothing can be replayed.
+        questions: What says where it is called.
+        wait: Wait until it is built.
+    """
+    if not cpp_build.compiler_available():
+        return None
+    build = cpp_build.start_extension(_SOURCE)
+    if build is None or not (wait or build.is_done()):
+        return None
+    if reader.loaded(wait) is None:
+        return None
+    module = _connected()
+    return None if module is None else module.entry(otherwise, *questions)
+
+
+@functools.cache
+def _connected() -> ModuleType | None:
+    module = cpp_build.extension(_SOURCE)
+    if module is not None:
+        module.connect(torch._C.TensorBase, reader.implementation)
+    return module
+
+
+@functools.cache
+def launch_address() -> int:
+    """Returns where the driver has `cuGraphLaunch`, or 0."""
+    if torch.version.cuda is None:
+        return 0
+    try:
+        launch = ctypes.CDLL("libcuda.so.1").cuGraphLaunch
+    except (OSError, AttributeError):
+        return 0
+    return ctypes.cast(launch, ctypes.c_void_p).value or 0
+
+
+def executable(replay: Callable[[], None]) -> int:
+    """Returns the driver's graph behind a CUDA graph's `replay`, or 0.
+
+    Nothing that is recorded draws random numbers, so launching it is all that `replay` does.
+    """
+    graph = getattr(replay, "__self__", None)
+    if not isinstance(graph, torch.cuda.CUDAGraph):
+        return 0
+    read: Callable[[], int] | None = getattr(graph, "raw_cuda_graph_exec", None)
+    return 0 if read is None else read()
