@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from srcjit.runtime import reader
-from srcjit.runtime.numerics import library_numerics
+from srcjit.runtime.numerics import library_numerics, numerics_check
 
 Tensor = torch.Tensor
 
@@ -144,8 +144,8 @@ class TensorFacts:
         expected = self._expected
         module = reader.loaded()
         if module is not None:
-            gradients, wanted = module.gradients, bytes(expected)
-            return lambda *tensors: check(*tensors) and gradients(*tensors) == wanted
+            both: Callable[..., bool] = module.checked(check, bytes(expected))
+            return both
 
         def check_in_python(*tensors: Any) -> bool:
             if reader.is_loaded():
@@ -222,6 +222,7 @@ class GlobalState:
         "grad",
         "inference",
         "numerics",
+        "numerics_agree",
         "torch_function",
     )
 
@@ -245,6 +246,7 @@ class GlobalState:
         self.deterministic = deterministic
         self.torch_function = torch_function
         self.numerics = numerics
+        self.numerics_agree: Callable[[], bool] = self._numerics_agree
         self._fast: tuple[Callable[[], bool], ...] = ()
         self.check: Callable[[], bool] = self._first_checks
 
@@ -303,9 +305,13 @@ class GlobalState:
             return f"what libraries may round == {self.numerics!r}"
         return foreign_state()
 
-    def numerics_agree(self) -> bool:
+    def _numerics_agree(self) -> bool:
         """True if libraries may round now what they might, or it does not matter."""
-        return self.numerics is None or library_numerics() == self.numerics
+        if self.numerics is None:
+            return True
+        if reader.is_loaded():
+            self.numerics_agree = numerics_check(self.numerics)
+        return library_numerics() == self.numerics
 
     def default_device_agrees(self) -> bool:
         """True if nothing but the default device is on the function mode stack."""

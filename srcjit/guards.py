@@ -34,7 +34,14 @@ import torch
 from srcjit.facts import GlobalState, TensorFacts, disjoint
 from srcjit.guard_text import GuardWriter, call_text, parsed
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
-from srcjit.unchanged import LEAST, is_about, is_path, may_be_learned
+from srcjit.unchanged import (
+    LEAST,
+    class_looked_into,
+    class_required,
+    is_about,
+    is_path,
+    may_be_learned,
+)
 
 
 @dataclass(frozen=True)
@@ -359,9 +366,27 @@ def _learned(
     texts = [g.text for g in conditions] + [g.text for g in tensors]
     roots = tuple(p for p in parameters if any(_begins_at(p, text) for text in texts))
     conditions = [g for g in conditions if is_about(g.text, roots)]
+    conditions += _about_classes(before, conditions, guard_set.bindings)
     if len(conditions) < LEAST or not roots:
         return None
     return _Learned(roots, tuple(conditions), tuple(tensors))
+
+
+def _about_classes(
+    before: Sequence[Guard], known: Sequence[Guard], bindings: Mapping[str, Any]
+) -> list[Guard]:
+    """Conditions on what classes hold that a change of an instance's class would show.
+
+    A change of a base is a change of all classes below it.
+    """
+    required = (class_required(guard.text)[1] for guard in known)
+    classes = [bindings[n] for n in required if isinstance(bindings.get(n), type)]
+    made = []
+    for guard in before:
+        holder = bindings.get(class_looked_into(guard.text))
+        if isinstance(holder, type) and any(holder in cls.__mro__ for cls in classes):
+            made.append(guard)
+    return made
 
 
 def _begins_at(parameter: str, text: str) -> bool:

@@ -21,6 +21,7 @@ from torch.nn.modules import module as torch_module
 
 from srcjit.control import dispatcher_of
 from srcjit.options import Options
+from srcjit.unchanged import Unchanged
 
 Jit = Callable[[Any], Any]
 
@@ -45,7 +46,7 @@ def jit_module(module: Module, options: Options, jit: Jit) -> Module:
     object.__setattr__(made, "_srcjit_jit", jit)
     object.__setattr__(made, "_srcjit_forward", (None, None))
     object.__setattr__(made, "_srcjit_forwards", {})
-    object.__setattr__(made, "_srcjit_usual", (None, None, module))
+    object.__setattr__(made, "_srcjit_usual", (None, None, module, None))
     return made
 
 
@@ -149,7 +150,8 @@ class _Jitted:
                 forward = forwards[function] = _jitted(original, self._srcjit_jit)
             object.__setattr__(self, "_srcjit_forward", (function, forward))
             if isinstance(forward, MethodType) and forward.__self__ is original:
-                usual = (function, forward.__func__, original)
+                plain = Unchanged("module, hooks", conditions=_PLAIN)
+                usual = (function, forward.__func__, original, plain)
                 object.__setattr__(self, "_srcjit_usual", usual)
         return forward
 
@@ -184,27 +186,45 @@ def _jitted(original: Module, jit: Jit) -> Any:
     return MethodType(stub, bound.__self__) if isinstance(bound, MethodType) else stub
 
 
+_GLOBAL_HOOKS = torch_module.__dict__
+
+_PLAIN = (
+    "not module._forward_hooks",
+    "not module._forward_pre_hooks",
+    "not module._backward_hooks",
+    "not module._backward_pre_hooks",
+    "module.__dict__.keys().isdisjoint(('forward', '_compiled_call_impl'))",
+    "not hooks['_global_forward_hooks']",
+    "not hooks['_global_forward_pre_hooks']",
+    "not hooks['_global_backward_hooks']",
+    "not hooks['_global_backward_pre_hooks']",
+)
+"""When a call of a module is a call of its class's `forward`."""
+
+
 def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
     """`Module.__call__` with the common case, no hooks at all, first."""
-    own = self.__dict__
-    if (
-        own["_forward_hooks"]
-        or own["_forward_pre_hooks"]
-        or own["_backward_hooks"]
-        or own["_backward_pre_hooks"]
-        or torch_module._global_forward_hooks
-        or torch_module._global_forward_pre_hooks
-        or torch_module._global_backward_hooks
-        or torch_module._global_backward_pre_hooks
-        or "forward" in own
-        or "_compiled_call_impl" in own
-        or torch._C._get_tracing_state()
-    ):
-        return Module.__call__(self, *args, **kwargs)
     try:
-        function, stub, original = self._srcjit_usual
+        function, stub, original, plain = self._srcjit_usual
     except AttributeError:  # a replica
         return Module.__call__(self, *args, **kwargs)
-    if function is not type(original).forward:
+    if plain is None or torch._C._get_tracing_state():
         return Module.__call__(self, *args, **kwargs)
+    if plain.now(original, _GLOBAL_HOOKS) is None:
+        own = self.__dict__
+        if (
+            own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
+            or torch_module._global_forward_hooks
+            or torch_module._global_forward_pre_hooks
+            or torch_module._global_backward_hooks
+            or torch_module._global_backward_pre_hooks
+            or "forward" in own
+            or "_compiled_call_impl" in own
+            or function is not type(original).forward
+        ):
+            return Module.__call__(self, *args, **kwargs)
+        plain.learn(original, _GLOBAL_HOOKS)
     return stub(original, *args, **kwargs)

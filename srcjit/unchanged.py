@@ -154,8 +154,10 @@ class Unchanged:
         """All places on the paths, each behind its parent."""
         steps: dict[str, _Step] = {root: (None, "", {"parent"}) for root in self.roots}
         for text in self.conditions:
-            for path, kind in _places(parsed(text).body):
-                _add(steps, path, kind)
+            # What is looked for in a class is part of its version, which instances have.
+            if not class_looked_into(text):
+                for path, kind in _places(parsed(text).body):
+                    _add(steps, path, kind)
         for text in self.tensors:
             _add(steps, parsed(text).body, "any")
         return steps
@@ -297,6 +299,48 @@ def may_be_learned(text: str, roots: Collection[str], names: Collection[str]) ->
     fixed = {*names, *dir(builtins)} - {*roots}
     found = list(_places(parsed(text).body, fixed))
     return bool(found) and all(is_path(path, roots) for path, _ in found)
+
+
+def class_looked_into(text: str) -> str:
+    """Returns the name of a class whose own dictionary alone decides a condition, or "".
+
+    >>> class_looked_into("Net.__dict__.keys().isdisjoint(('up', 'norm'))")
+    'Net'
+    """
+    match parsed(text).body:
+        case ast.Call(
+            func=ast.Attribute(
+                value=ast.Call(
+                    func=ast.Attribute(
+                        value=ast.Attribute(value=ast.Name(name), attr="__dict__"),
+                        attr="keys",
+                    ),
+                    args=[],
+                    keywords=[],
+                ),
+                attr="isdisjoint",
+            ),
+            args=[other],
+            keywords=[],
+        ) if _is_literal(other):
+            return name
+    return ""
+
+
+def class_required(text: str) -> tuple[str, str]:
+    """Returns what must be of which class for a condition to hold, or two empty texts.
+
+    >>> class_required("type(self.up) is Net")
+    ('self.up', 'Net')
+    """
+    match parsed(text).body:
+        case ast.Compare(
+            left=ast.Call(func=ast.Name("type"), args=[path], keywords=[]),
+            ops=[ast.Is()],
+            comparators=[ast.Name(name)],
+        ):
+            return ast.unparse(path), name
+    return "", ""
 
 
 def is_about(text: str, roots: Collection[str]) -> bool:

@@ -86,9 +86,8 @@ def _refuse_changed_hooks(ev: Evaluator, module: Any) -> None:
             raise Break("SJ015", "the program has added or removed hooks")
 
 
-def has_global_hooks() -> bool:
-    """Whether hooks for all modules are registered."""
-    return bool(_state._has_any_global_hook())  # type: ignore[no-untyped-call]
+has_global_hooks = _state._has_any_global_hook
+"""Whether hooks for all modules are registered. Guards call it, so it is PyTorch's own."""
 
 
 def _backward_global() -> bool:
@@ -105,7 +104,7 @@ def call_slice(
         or kwargs
     ):
         raise Break("SJ015", f"a slice of a `{modules.cls.__name__}` is called")
-    if has_global_hooks():
+    if has_global_hooks():  # type: ignore[no-untyped-call]
         raise Break("SJ015", "hooks for all modules are registered")
     ev.guards.add(f"not {ev.guards.bind(has_global_hooks, 'has_global_hooks')}()")
     result = args[0]

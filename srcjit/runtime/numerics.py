@@ -7,8 +7,11 @@ which replays what a library chose then, and a kernel of ours that computes such
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+
+from . import reader
 
 _BACKENDS = (("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"))
 
@@ -27,31 +30,38 @@ _REDUCED = tuple(
 )
 
 
-def _questions() -> dict[str, Callable[..., object]]:
-    """What is asked, as text, and the functions that it names."""
+def _questions() -> tuple[tuple[Any, ...], ...]:
+    """What libraries ask: functions with their arguments."""
     if _getter is None:
         # Before PyTorch 2.9, one flag for products and one for convolutions.
-        made: dict[str, Callable[..., object]] = {
-            "products()": torch._C._get_cublas_allow_tf32,
-            "convolutions()": torch._C._get_cudnn_allow_tf32,
-        }
+        first: tuple[tuple[Any, ...], ...] = (
+            (torch._C._get_cublas_allow_tf32,),
+            (torch._C._get_cudnn_allow_tf32,),
+        )
     else:
-        made = {f"precision{backend}": _getter for backend in _BACKENDS}
-    return made | {f"reduced_{n}()": read for n, read in enumerate(_REDUCED)}
+        first = tuple((_getter, *backend) for backend in _BACKENDS)
+    return (*first, *((read,) for read in _REDUCED))
 
 
-def _written() -> Callable[[], tuple[object, ...]]:
-    """Writes what asks everything: guards call it, so there is no loop."""
-    asked = _questions()
-    scope = {text.partition("(")[0]: read for text, read in asked.items()}
-    made: Callable[[], tuple[object, ...]] = eval(
-        f"lambda: ({''.join(f'{text}, ' for text in asked)})", dict(scope)
-    )
-    return made
+_asked = _questions()
 
 
-library_numerics = _written()
-"""Returns everything that libraries ask about how exact products must be."""
+def library_numerics() -> tuple[object, ...]:
+    """Returns everything that libraries ask about how exact products must be."""
+    return tuple([ask(*arguments) for ask, *arguments in _asked])
+
+
+def numerics_check(wanted: tuple[object, ...]) -> Callable[[], bool]:
+    """Returns what says whether `library_numerics` would return `wanted`.
+
+    Args:
+        wanted: What it returned once.
+    """
+    module = reader.loaded()
+    if module is None or len(wanted) != len(_asked):
+        return lambda: library_numerics() == wanted
+    check: Callable[[], bool] = module.answers(_asked, wanted)
+    return check
 
 
 def tf32_allowed() -> bool:

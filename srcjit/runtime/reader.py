@@ -3,7 +3,8 @@
     module = reader.loaded()
     if module is not None:
         module.addresses((x, y), z)  # what `data_ptr` returns for each, as bytes
-        module.gradients(x, y)       # a byte for each, 1 where it requires a gradient
+        check = module.checked(check, b"\1\0")  # of x, y: and x alone requires a gradient
+        same = module.answers(((function, 1),), (2,))  # whether function(1) == 2
 
 It is built in the background, once a machine and PyTorch; until then, and where there is no
 compiler, Python does what it would.

@@ -72,10 +72,14 @@ bool here_and_now(Entry *self, uintptr_t *stream) {
 
 Recording *find(Entry *self, PyObject *const *args, PyObject *results, uintptr_t stream) {
     Py_ssize_t made = PyTuple_GET_SIZE(results), given = self->tensors - made;
+    PyTypeObject *known = tensor_type;
     try {
         for (Py_ssize_t i = 0; i < self->tensors; i++) {
             PyObject *tensor = i < given ? args[i] : PyTuple_GET_ITEM(results, i - given);
-            if (!PyObject_TypeCheck(tensor, tensor_type)) return NULL;
+            if (Py_TYPE(tensor) != known) {
+                if (!PyObject_TypeCheck(tensor, tensor_type)) return NULL;
+                known = Py_TYPE(tensor);
+            }
             self->here[i] = address_of(tensor);
         }
     } catch (const std::exception &) {

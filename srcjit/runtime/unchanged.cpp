@@ -60,7 +60,8 @@ struct Facts {
     c10::Device device;
     bool wants_gradient;
     size_t dims;
-    int64_t *numbers;                 /* sizes and strides */
+    int64_t *numbers;                 /* sizes and strides: `few`, or allocated */
+    int64_t few[8];
 };
 
 bool is_same(const Facts &facts, PyObject *leaf) {
@@ -92,7 +93,9 @@ bool take(Facts *facts, PyObject *leaf) {
         if (tensor->key_set().has(key)) return false;
     if (tensor->has_symbolic_sizes_strides() || tensor->layout() != c10::kStrided) return false;
     c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
-    facts->numbers = PyMem_New(int64_t, 2 * sizes.size() + 1);
+    facts->numbers = facts->few;
+    if (sizes.size() > sizeof facts->few / sizeof *facts->few / 2)
+        facts->numbers = PyMem_New(int64_t, 2 * sizes.size());
     if (!facts->numbers || strides.size() != sizes.size()) return false;
     facts->dims = sizes.size();
     for (size_t i = 0; i < facts->dims; i++) {
@@ -134,17 +137,64 @@ PyObject *addresses(PyObject *, PyObject *const *args, Py_ssize_t count) {
     return made;
 }
 
-/* gradients(*tensors) -> bytes: 1 for each that requires a gradient, 0 for the others */
-PyObject *gradients(PyObject *, PyObject *const *args, Py_ssize_t count) {
-    PyObject *made = PyBytes_FromStringAndSize(NULL, count);
-    for (Py_ssize_t i = 0; made && i < count; i++) {
-        if (!PyObject_TypeCheck(args[i], tensor_type)) {
-            Py_DECREF(made);
-            return PyErr_Format(PyExc_TypeError, "argument %zd is no tensor", i);
-        }
-        PyBytes_AS_STRING(made)[i] = wants_gradient(implementation(args[i]));
+/* checked(check, gradients) -> a function of tensors: whether `check` says so of them, and those
+   require a gradient that have a 1 in `gradients` */
+PyObject *check_all(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    PyObject *wanted = PyTuple_GET_ITEM(self, 1);
+    PyObject *found = PyObject_Vectorcall(PyTuple_GET_ITEM(self, 0), args, count, NULL);
+    if (found != Py_True) return found;
+    bool same = count == PyBytes_GET_SIZE(wanted);
+    for (Py_ssize_t i = 0; same && i < count; i++)
+        same = PyObject_TypeCheck(args[i], tensor_type) &&
+               wants_gradient(implementation(args[i])) == (PyBytes_AS_STRING(wanted)[i] != 0);
+    Py_DECREF(found);
+    return PyBool_FromLong(same);
+}
+
+/* answers(((function, *arguments), ...), wanted) -> a function: whether all answer as wanted */
+PyObject *ask_all(PyObject *self, PyObject *) {
+    PyObject *calls = PyTuple_GET_ITEM(self, 0), *wanted = PyTuple_GET_ITEM(self, 1);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(calls); i++) {
+        PyObject **row = ((PyTupleObject *)PyTuple_GET_ITEM(calls, i))->ob_item;
+        Py_ssize_t count = PyTuple_GET_SIZE(PyTuple_GET_ITEM(calls, i)) - 1;
+        PyObject *found = PyObject_Vectorcall(row[0], row + 1, count, NULL);
+        if (!found) return NULL;
+        int same = PyObject_RichCompareBool(found, PyTuple_GET_ITEM(wanted, i), Py_EQ);
+        Py_DECREF(found);
+        if (same < 0) return NULL;
+        if (!same) Py_RETURN_FALSE;
     }
+    Py_RETURN_TRUE;
+}
+
+PyMethodDef check_all_method = {"check_all", (PyCFunction)(void (*)(void))check_all, METH_FASTCALL,
+                                "Whether tensors have the facts and the gradients wanted."};
+PyMethodDef ask_all_method = {"ask_all", ask_all, METH_NOARGS,
+                              "Whether functions answer as they did."};
+
+PyObject *bound(PyMethodDef *method, PyObject *first, PyObject *second) {
+    PyObject *pair = PyTuple_Pack(2, first, second);
+    PyObject *made = pair ? PyCFunction_New(method, pair) : NULL;
+    Py_XDECREF(pair);
     return made;
+}
+
+PyObject *checked(PyObject *, PyObject *args) {
+    PyObject *check, *wanted;
+    if (!PyArg_ParseTuple(args, "OO!", &check, &PyBytes_Type, &wanted)) return NULL;
+    return bound(&check_all_method, check, wanted);
+}
+
+PyObject *answers(PyObject *, PyObject *args) {
+    PyObject *calls, *wanted;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyTuple_Type, &calls, &PyTuple_Type, &wanted)) return NULL;
+    bool fits = PyTuple_GET_SIZE(calls) == PyTuple_GET_SIZE(wanted);
+    for (Py_ssize_t i = 0; fits && i < PyTuple_GET_SIZE(calls); i++) {
+        PyObject *row = PyTuple_GET_ITEM(calls, i);
+        fits = PyTuple_Check(row) && PyTuple_GET_SIZE(row) > 0;
+    }
+    if (!fits) return PyErr_Format(PyExc_TypeError, "these are no calls with their answers");
+    return bound(&ask_all_method, calls, wanted);
 }
 
 /* connect(class, tensors) -> where they have their implementation, or 0 if it was not found */
@@ -267,7 +317,7 @@ void snapshot_free(PyObject *object) {
     for (Py_ssize_t i = 0; i < self->rows; i++) Py_XDECREF(self->row[i].type);
     for (Py_ssize_t i = 0; self->facts && i < self->leaves; i++) {
         Py_XDECREF(self->facts[i].type);
-        PyMem_Free(self->facts[i].numbers);
+        if (self->facts[i].numbers != self->facts[i].few) PyMem_Free(self->facts[i].numbers);
     }
     PyMem_Free(self->leaf);
     PyMem_Free(self->facts);
@@ -347,8 +397,10 @@ PyMethodDef methods[] = {
      "connect(class, tensors) -> where they have their implementation, or 0"},
     {"addresses", (PyCFunction)(void (*)(void))addresses, METH_FASTCALL,
      "addresses(tuple of tensors, *tensors) -> bytes: what `data_ptr` returns for each"},
-    {"gradients", (PyCFunction)(void (*)(void))gradients, METH_FASTCALL,
-     "gradients(*tensors) -> bytes: 1 for each that requires a gradient"},
+    {"checked", checked, METH_VARARGS,
+     "checked(check, gradients) -> a function of tensors: whether both are as wanted"},
+    {"answers", answers, METH_VARARGS,
+     "answers(((function, *arguments), ...), wanted) -> a function: whether all answer so"},
 #if VERSIONS
     {"snapshot", snapshot, METH_VARARGS,
      "snapshot(number of roots, objects, leaves, with facts) -> Snapshot, or None"},

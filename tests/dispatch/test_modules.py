@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import srcjit
+from srcjit.runtime import reader
 
 pytestmark = pytest.mark.usefixtures("front_end")
 
@@ -143,6 +144,71 @@ def test_global_hooks_run(pair):
     assert seen.count("Block") == 1
     jitted(X)
     assert seen.count("Block") == 1
+
+
+def count(*_):
+    counted.append(1)
+
+
+counted: list[int] = []
+
+LATE = {
+    "forward hook": lambda m: m.register_forward_hook(count),
+    "forward pre-hook": lambda m: m.register_forward_pre_hook(count),
+    "backward hook": lambda m: m.register_full_backward_hook(count),
+    "backward pre-hook": lambda m: m.register_full_backward_pre_hook(count),
+    "global forward hook": lambda m: nn.modules.module.register_module_forward_hook(
+        count
+    ),
+    "global forward pre-hook": (
+        lambda m: nn.modules.module.register_module_forward_pre_hook(count)
+    ),
+    "global backward hook": (
+        lambda m: nn.modules.module.register_module_full_backward_hook(count)
+    ),
+    "global backward pre-hook": (
+        lambda m: nn.modules.module.register_module_full_backward_pre_hook(count)
+    ),
+}
+
+
+class Plain(nn.Module):
+    """Nothing in it changes from call to call."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.up(x)
+
+
+@pytest.mark.parametrize("what", LATE)
+def test_hooks_that_come_late_run(what, front_end):
+    reader.loaded(wait=True)
+    module = Plain()
+    jitted = srcjit.jit(module)
+    for _ in range(4):
+        jitted(X).sum().backward()
+    counted.clear()
+    handle = LATE[what](module)
+    try:
+        module(X).sum().backward()
+        wanted = len(counted)
+        counted.clear()
+        jitted(X).sum().backward()
+        assert len(counted) == wanted > 0
+    finally:
+        handle.remove()
+    counted.clear()
+    jitted(X).sum().backward()
+    assert not counted
+    module.forward = lambda x: x + 7
+    assert torch.equal(jitted(X), X + 7)
+    del module.forward
+    assert torch.equal(jitted(X), module(X))
+    module.compile(backend=lambda graph, inputs: lambda *_: (X,))
+    assert torch.equal(jitted(X), module(X))
 
 
 def test_copies_are_jitted_and_apart(pair, front_end):

@@ -312,12 +312,101 @@ def test_addresses() -> None:
     for wrong in [(), (whole,), ((whole, 3),), ((), whole, 3)]:
         with pytest.raises(TypeError):
             module.addresses(*wrong)
-    wanted = bytes(t.requires_grad for t in tensors)
-    assert module.gradients(*tensors) == wanted and 1 in wanted
-    with pytest.raises(TypeError):
-        module.gradients(3)
     with pytest.raises(RuntimeError):
         module.addresses((torch.ones(2).to_sparse(),))
+
+
+@needs_versions
+def test_checks_and_answers() -> None:
+    ready()
+    module = reader.loaded()
+    assert module is not None
+    tensors = [torch.ones(2), nn.Parameter(torch.ones(2))]
+    same = module.checked(lambda *given: len(given) == 2, b"\0\1")
+    assert same(*tensors) is True and same(*reversed(tensors)) is False
+    assert same(tensors[0]) is False and same(3, tensors[1]) is False
+    assert module.checked(lambda *given: True, b"\0")() is False
+    with pytest.raises(ZeroDivisionError):
+        module.checked(lambda t: 1 / 0, b"\0")(tensors[0])
+
+    seen = {"n": 1}
+    alike = module.answers(
+        ((seen.get, "n"), (seen.get, "m", "no"), (len, ())), (1, "no", 0)
+    )
+    assert alike() is True
+    seen["n"] = 2
+    assert alike() is False
+    with pytest.raises(ZeroDivisionError):
+        module.answers(((lambda: 1 / 0,),), (1,))()
+    for wrong in [((), (1,)), ((3,), (1,)), (((),), (1,))]:
+        with pytest.raises(TypeError):
+            module.answers(*wrong)
+
+
+def level() -> nn.Module:
+    """A module of new classes, which the test changes."""
+
+    class Base(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.shift = nn.Parameter(torch.ones(3))
+
+        def step(self, x: Tensor) -> Tensor:
+            return x + self.shift
+
+    class Derived(Base):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.step(x)
+
+    return Derived()
+
+
+def raised(self: Any, name: str) -> Any:
+    return nn.Module.__getattr__(self, name) + 1
+
+
+CLASS_CHANGES: dict[str, Callable[[type, type], Any]] = {
+    "attribute that hides": lambda base, derived: setattr(
+        derived, "shift", property(lambda self: 5)
+    ),
+    "attribute of a base": lambda base, derived: setattr(
+        base, "shift", property(lambda self: 6)
+    ),
+    "method": lambda base, derived: setattr(derived, "step", lambda self, x: x - 1),
+    "method of a base": lambda base, derived: setattr(
+        base, "step", lambda self, x: x * 3
+    ),
+    "how attributes are read": lambda base, derived: setattr(
+        base, "__getattr__", raised
+    ),
+}
+
+
+@needs_versions
+@pytest.mark.parametrize("name", CLASS_CHANGES)
+def test_each_change_of_a_class_is_seen(name: str) -> None:
+    ready()
+
+    class Holder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(level() for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for part in self.parts:
+                x = part(x)
+            return x
+
+    whole = Holder()
+    compiled = srcjit.jit(whole)
+    x = torch.arange(3.0)
+    with torch.no_grad():
+        for _ in range(4):
+            assert compiled(x).equal(whole(x))
+        part = type(whole.parts[1])
+        CLASS_CHANGES[name](part.__bases__[0], part)
+        for _ in range(4):
+            assert compiled(x).equal(whole(x))
 
 
 class Computed:
