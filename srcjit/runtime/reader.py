@@ -1,4 +1,4 @@
-"""The extension that looks into tensors and dictionaries without Python (`unchanged.cpp`).
+r"""The extension that looks into tensors and dictionaries without Python (`unchanged.cpp`).
 
     module = reader.loaded()
     if module is not None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from .replays import Questions
+
 Replay = Callable[[], None]
 
 
@@ -28,7 +30,12 @@ class CudaRecorder:
 
     def __init__(self, device: int) -> None:
         self.device = device
-        self.questions = device, _current_device, _current_stream, _is_capturing
+        self.questions: Questions = (
+            device,
+            _current_device,
+            _current_stream,
+            _is_capturing,
+        )
 
     def place(self) -> int | None:
         """The current stream; None while it is being captured, or on another device."""

@@ -142,7 +142,7 @@ def test_replays_what_stays_at_its_address(few_addresses: None) -> None:
 def test_the_extension_answers(
     few_addresses: None, request: pytest.FixtureRequest
 ) -> None:
-    segment, recorder, made = make()
+    segment, _recorder, made = make()
     x, w = torch.randn(8), torch.randn(8)
     for _ in range(10):
         check(made, x, w)
