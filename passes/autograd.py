@@ -36,7 +36,7 @@ its last use, unless the graph is retained.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,7 @@ from .plans import (
     Value,
     ViewOfInput,
     ViewOfOutput,
+    ViewOfShown,
 )
 
 IMPORTS = (
@@ -186,25 +187,30 @@ def after_the_call(
         (parameters[m.input], m.versions - 1) for m in functional.mutations
     )
     taken = {*parameters, *results}
-    shared = {p.output for p in functional.outputs if isinstance(p, SameAsOutput)}
-    spelled: list[str] = []
-    returned: list[str] = []
-    for position, plan in enumerate(functional.outputs):
-        text, detached = _output(plan, parameters, results, spelled)
-        is_view_plan = isinstance(plan, ViewOfInput | ViewOfOutput)
+    named: dict[int, str] = {}
+    plans = functional.outputs
+    shared = {p.output for p in plans if isinstance(p, SameAsOutput)}
+    detached = {p.output for p in plans if isinstance(p, ViewOfShown)}
+    spelled: dict[int, str] = {}
+    # What is detached stands before what is a view of it.
+    for position in sorted(range(len(plans)), key=lambda p: (p not in detached, p)):
+        plan = plans[position]
+        text = spelled[position] = _output(plan, parameters, results, spelled)
+        if not isinstance(plan, ViewOfInput | ViewOfOutput | ViewOfShown):
+            continue
         variable = _unused(f"view_{position}", taken)
-        if detached:
+        if plan.view.unrecorded:
             lines += ["with torch.no_grad():", f"    {variable} = {text}"]
-            text = variable
-        elif position in shared and is_view_plan:
+        elif position in detached:
+            lines.append(f"{variable} = {text}")
+        elif position in shared:
             # The callers run what stands before the `return` without recording gradients.
-            returned.append(f"({variable} := {text})")
-            spelled.append(variable)
-            taken.add(variable)
+            named[position] = f"({variable} := {text})"
+        else:
             continue
         taken.add(variable)
-        returned.append(text)
-        spelled.append(text)
+        spelled[position] = variable
+    returned = [named.get(p, spelled[p]) for p in range(len(plans))]
     lines.append(f"return ({''.join(f'{r}, ' for r in returned).strip()})")
     return lines
 
@@ -227,22 +233,24 @@ def _output(
     plan: OutputPlan,
     parameters: Sequence[str],
     results: Sequence[str],
-    spelled: Sequence[str],
-) -> tuple[str, bool]:
-    """Returns the expression of one output, and whether it is made under `no_grad`."""
+    spelled: Mapping[int, str],
+) -> str:
+    """Returns the expression of one output; `spelled` has those of others."""
     match plan:
         case Value(index):
-            return results[index], False
+            return results[index]
         case SameAsInput(position):
-            return parameters[position], False
+            return parameters[position]
         case SameAsOutput(position):
-            return spelled[position], False
+            return spelled[position]
         case ViewOfInput(position, view):
-            return view.text(parameters[position]), view.detached
+            return view.text(parameters[position])
         case ViewOfOutput(index, view):
-            return view.text(results[index]), view.detached
+            return view.text(results[index])
+        case ViewOfShown(position, view):
+            return view.text(spelled[position])
         case Constant(value):
-            return literal(value), False
+            return literal(value)
     raise TypeError(plan)
 
 

@@ -48,6 +48,7 @@ from .plans import (
     View,
     ViewOfInput,
     ViewOfOutput,
+    ViewOfShown,
 )
 from .program import Segment
 from .record import CannotRecord, Recorder
@@ -69,6 +70,7 @@ __all__ = [
     "View",
     "ViewOfInput",
     "ViewOfOutput",
+    "ViewOfShown",
     "functionalize",
 ]
 

@@ -11,6 +11,9 @@ After:
 
 An output that is the only one to show its memory is a value even if eager makes it a view,
 unless it is differentiable: then the program may write to it, and its base must be real.
+
+What `detach()` or `.data` gives shows the same memory, but is no view for autograd: it has no
+base, and what is made from it has *it* for a base.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from .plans import (
     View,
     ViewOfInput,
     ViewOfOutput,
+    ViewOfShown,
 )
 from .record import (
     NUMBER_TYPES,
@@ -38,7 +42,7 @@ from .record import (
     no_functionalization,
     unwrap,
 )
-from .views import chain, evaluate, strided_facts
+from .views import chain, detaching, evaluate, strided_facts
 
 
 class Planner:
@@ -71,16 +75,22 @@ class Planner:
         nodes = list(wanted) if isinstance(wanted, (tuple, list)) else [wanted]
         values = [self.values[n] if isinstance(n, fx.Node) else n for n in nodes]
         bases = self._bases(values)
-        plans: list[OutputPlan] = []
-        seen: dict[int, int] = {}
-        for position, (node, value) in enumerate(zip(nodes, values, strict=True)):
-            plans.append(self._plan(node, value, seen, bases))
+        shown: dict[int, int] = {}
+        for position, value in enumerate(values):
             if isinstance(value, torch.Tensor):
-                seen.setdefault(id(value), position)
-        return plans
+                shown.setdefault(id(value), position)
+        return [
+            self._plan(position, node, value, shown, bases)
+            for position, (node, value) in enumerate(zip(nodes, values, strict=True))
+        ]
 
     def _plan(
-        self, node: Any, value: Any, seen: dict[int, int], bases: dict[int, Any]
+        self,
+        position: int,
+        node: Any,
+        value: Any,
+        shown: dict[int, int],
+        bases: dict[int, Any],
     ) -> OutputPlan:
         if isinstance(value, NUMBER_TYPES):
             return Value(self.result(value))
@@ -88,21 +98,25 @@ class Planner:
             if isinstance(value, (tuple, list, dict)):
                 raise CannotRecord("an output is a collection")
             return Constant(value)
-        for position, given in enumerate(self.inputs):
+        for number, given in enumerate(self.inputs):
             if given is value:
-                return SameAsInput(position)
-        if id(value) in seen:
-            return SameAsOutput(seen[id(value)])
+                return SameAsInput(number)
+        if shown[id(value)] != position:
+            return SameAsOutput(shown[id(value)])
         if not torch._is_functional_tensor(value):
             raise CannotRecord("an output was made outside of the recorded calls")
-        for position, given in enumerate(self.inputs):
-            if isinstance(given, torch.Tensor) and storage_key(given) == storage_key(
-                value
-            ):
-                return ViewOfInput(position, self._view(node, value, given))
-        base = bases.get(storage_key(value), value)
+        root = _root(value)
+        key = storage_key(value)
+        for number, given in enumerate(self.inputs):
+            if isinstance(given, torch.Tensor) and storage_key(given) == key:
+                if root is not value and root is not given and id(root) in shown:
+                    return ViewOfShown(shown[id(root)], self._view(node, value, root))
+                return ViewOfInput(number, self._view(node, value, given))
+        base = bases.get(key, value)
         if base is value:
             return Value(self.result(value))
+        if root is not value and root is not base and id(root) in shown:
+            return ViewOfShown(shown[id(root)], self._view(node, value, root))
         return ViewOfOutput(self.result(base), self._view(node, value, base))
 
     def _bases(self, values: list[Any]) -> dict[int, Any]:
@@ -113,39 +127,47 @@ class Planner:
                 group = groups.setdefault(storage_key(value), [])
                 if not any(value is known for known in group):
                     group.append(value)
+        made: dict[int, int] = {}
+        for number, value in enumerate(self.values.values()):
+            if isinstance(value, torch.Tensor):
+                made.setdefault(id(_root(value)), number)
         bases: dict[int, Any] = {}
         for storage, group in groups.items():
             first = group[0]
             if len(group) == 1 and not (first.requires_grad and first._is_view()):
                 continue
-            owners = [g for g in group if not g._is_view()]
-            owners.sort(key=lambda g: not g.requires_grad)
-            base = owners[0] if owners else first._base
-            if base is None:
-                raise CannotRecord("outputs share memory that no tensor owns")
-            bases[storage] = base
+            # What is detached from a tensor is made behind it.
+            roots = [_root(g) for g in group]
+            bases[storage] = min(roots, key=lambda root: made.get(id(root), 0))
         return bases
 
     def _view(self, node: fx.Node, value: torch.Tensor, base: torch.Tensor) -> View:
         shown, owner = unwrap(value), unwrap(base)
         offset = shown.storage_offset() - owner.storage_offset()
         size, stride = tuple(shown.size()), tuple(shown.stride())
-        detached = self.grad_enabled and base.requires_grad and value.grad_fn is None
-        found = chain(node, lambda n: self.values[n] is base)
-        if found is not None:
-            expression, detaches = found
+        root = _root(value)
+        apart = root is not base and root is not _root(base)
+        recorded = self.grad_enabled and base.requires_grad
+        unrecorded = recorded and not apart and value.grad_fn is None
+        is_base = lambda n: self.values[n] is base  # noqa: E731
+        expression = chain(node, is_base)
+        if expression is not None:
             with no_functionalization(), self.recorder.paused():
                 made = evaluate(expression, owner)
             if strided_facts(made) == strided_facts(shown):
-                return View(size, stride, offset, expression, detached and not detaches)
+                return View(size, stride, offset, expression, unrecorded)
         same = shown.dtype is owner.dtype and shown.is_conj() == owner.is_conj()
         if not same or shown.is_neg() != owner.is_neg():
             raise CannotRecord("an output shows memory as another dtype")
         if not all(isinstance(n, int) for n in (*size, *stride, offset)):
             raise CannotRecord("an output is a view of a symbolic size")
         where = "{base}.storage_offset()" + (f" + {offset}" if offset else "")
-        expression = f"torch.as_strided({{base}}, {size}, {stride}, {where})"
-        return View(size, stride, offset, expression, detached)
+        cut = detaching(node, is_base) if apart else ""
+        start, end = (cut, "") if root is not value else ("", cut)
+        expression = (
+            f"torch.as_strided({{base}}{start}, {size}, {stride}, {where}){end}"
+        )
+        return View(size, stride, offset, expression, unrecorded)
 
     def result(self, value: Any) -> int:
         """Returns the index of `value` among the results, adding it if it is new."""
@@ -154,6 +176,11 @@ class Planner:
                 return position
         self.results.append(value)
         return len(self.results) - 1
+
+
+def _root(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, or what autograd has for the base of the view that it is."""
+    return tensor if tensor._base is None else tensor._base
 
 
 def storage_key(tensor: torch.Tensor) -> int:

@@ -56,27 +56,21 @@ class View:
         size: Size of the view (ints or SymInts).
         stride: Strides of the view.
         offset: Where the view begins, in elements behind the first one of the base.
-        expression: Python text with `{base}` in it, such as `"{base}.transpose(0, 1)"`;
-            None when a size in it is symbolic: then print `torch.as_strided` of the facts
-            above. The text needs only the name `torch`.
-        detached: The view takes no part in differentiation (it was made under `no_grad`):
-            evaluate it under `torch.no_grad()`. A `.detach()` is part of `expression`.
+        expression: Python text with `{base}` in it, such as `"{base}.transpose(0, 1)"`,
+            which needs only the name `torch`.
+        unrecorded: Autograd did not record how the view was made: evaluate `expression`
+            under `torch.no_grad()`. A `.detach()` is part of `expression`.
     """
 
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
     offset: Any
-    expression: str | None
-    detached: bool = False
+    expression: str
+    unrecorded: bool = False
 
     def text(self, base: str) -> str:
         """Returns the Python expression that makes the view of the tensor named `base`."""
-        if self.expression is not None:
-            return self.expression.replace("{base}", base)
-        size = "(" + "".join(f"{s}, " for s in self.size) + ")"
-        stride = "(" + "".join(f"{s}, " for s in self.stride) + ")"
-        offset = f"{base}.storage_offset() + {self.offset}"
-        return f"torch.as_strided({base}, {size}, {stride}, {offset})"
+        return self.expression.replace("{base}", base)
 
 
 @dataclass(frozen=True)
@@ -113,6 +107,14 @@ class ViewOfOutput:
 
 
 @dataclass(frozen=True)
+class ViewOfShown:
+    """The segment's output is a view of its output number `output`, which is detached."""
+
+    output: int
+    view: View
+
+
+@dataclass(frozen=True)
 class SameAsOutput:
     """The segment's output is the same Python object as segment output number `output`.
 
@@ -130,7 +132,13 @@ class Constant:
 
 
 OutputPlan: TypeAlias = (
-    Value | SameAsInput | ViewOfInput | ViewOfOutput | SameAsOutput | Constant
+    Value
+    | SameAsInput
+    | ViewOfInput
+    | ViewOfOutput
+    | ViewOfShown
+    | SameAsOutput
+    | Constant
 )
 
 

@@ -293,8 +293,9 @@ class _Tracing:
     def _refuse_own_counts(self, outputs: Any) -> None:
         for node, plan in zip(outputs, self.traced.outputs, strict=True):
             if isinstance(plan, ViewOfInput | ViewOfOutput):
-                text = plan.view.expression or ""
-                if ".data" in text and self.counter.writes(self.values[node]):
+                if ".data" in plan.view.expression and self.counter.writes(
+                    self.values[node]
+                ):
                     raise CannotRecord("it writes to a tensor made by `.data`")
 
     def _versions_of_results(self) -> list[int]:

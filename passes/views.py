@@ -43,10 +43,8 @@ MOST_STEPS = 50
 _ATTRIBUTES = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 
 
-def chain(
-    output: fx.Node, is_base: Callable[[fx.Node], bool]
-) -> tuple[str, bool] | None:
-    """Returns the text that leads from a base to `output`, and whether it detaches.
+def chain(output: fx.Node, is_base: Callable[[fx.Node], bool]) -> str | None:
+    """Returns the text that leads from a base to `output`.
 
     Args:
         output: A node of a torch-level graph.
@@ -57,7 +55,6 @@ def chain(
         as well for a chain so long that Python could not compile the expression.
     """
     steps: list[str] = []
-    detaches = False
     node = output
     while not is_base(node):
         step = _step(node)
@@ -66,9 +63,21 @@ def chain(
         text, node = step
         if len(steps) == MOST_STEPS:
             return None
-        detaches = detaches or text.startswith((".detach(", ".data"))
         steps.append(text)
-    return "{base}" + "".join(reversed(steps)), detaches
+    return "{base}" + "".join(reversed(steps))
+
+
+def detaching(output: fx.Node, is_base: Callable[[fx.Node], bool]) -> str:
+    """Returns what cuts `output` off from a base: `".data"`, or else `".detach()"`.
+
+    Writes to the former have a count of their own.
+    """
+    node: Any = output
+    while isinstance(node, fx.Node) and not is_base(node):
+        if node.target is getattr and node.args[1] == "data":
+            return ".data"
+        node = node.args[0] if node.args else None
+    return ".detach()"
 
 
 def _step(node: fx.Node) -> tuple[str, fx.Node] | None:
