@@ -5,6 +5,9 @@
 ('x_1', 'y_sum_1', 'y_sum_2', 'mean')
 >>> namer.fresh("class"), namer.fresh("2 x.y")
 ('class_', '_2_x_y')
+>>> text = namer.beside({"sin"})
+>>> text.fresh("sin"), namer.fresh("sin"), text.fresh("cos"), namer.fresh("cos")
+('sin_1', 'sin', 'cos', 'cos_1')
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ class Namer:
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = set(taken)
         self._next: dict[str, int] = {}
+        self._beside: frozenset[str] = frozenset()
 
     def __contains__(self, name: str) -> bool:
         return name in self._taken
@@ -36,6 +40,16 @@ class Namer:
     def take(self, names: Iterable[str]) -> None:
         """Marks more names as being in use."""
         self._taken.update(names)
+
+    def beside(self, names: Iterable[str]) -> Namer:
+        """Returns a namer for a text with these names; this one may go on to give them out.
+
+        What either of the two gives out is in use for both.
+        """
+        made = Namer()
+        made._taken, made._next = self._taken, self._next
+        made._beside = frozenset(names)
+        return made
 
     def fresh(self, hint: str) -> str:
         """Returns `hint`, or `hint_1`, `hint_2`, …: the first that is not in use.
@@ -46,7 +60,7 @@ class Namer:
         hint = identifier(hint)
         name = hint
         number = self._next.get(hint, 1)
-        while name in self._taken or name in _AVOIDED:
+        while name in self._taken or name in self._beside or name in _AVOIDED:
             name = f"{hint}_{number}"
             number += 1
         self._next[hint] = number

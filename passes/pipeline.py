@@ -38,7 +38,7 @@ from .evaluate.frames import Scope
 from .evaluate.functions import check_inlinable, compiler_names, new_frame
 from .evaluate.sources import Argument, Cell
 from .program import Hints, Specialized
-from .scopes import declared, local_names, reads
+from .scopes import all_names
 
 log = logging.getLogger("srcjit.sizes")
 
@@ -120,8 +120,7 @@ def _evaluate(
     resumed: frozenset[Origin],
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
-    taken = local_names(source.tree) | reads(source.tree.body) | set(cells)
-    taken |= set().union(*declared(source.tree.body))
+    taken = all_names(source.tree) | set(cells)
     # Text of functions that are inlined may name any global.
     taken |= set(function.__globals__)
     taken |= {"user_globals", "cells", "guard", "torch", source.name}

@@ -26,6 +26,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import libcst as cst
 
@@ -177,6 +178,33 @@ def parameter_names(parameters: cst.Parameters) -> list[str]:
 def local_names(function: cst.FunctionDef) -> set[str]:
     """Returns the names that are local to `function`: parameters and what its body binds."""
     return writes(function.body) | set(parameter_names(function.params))
+
+
+def all_names(function: cst.FunctionDef) -> set[str]:
+    """Returns the names of a function's text: its variables, and those it sees around it."""
+    found = local_names(function) | reads(function.body) | captured(function.body)
+    return found.union(*declared(function.body))
+
+
+@functools.lru_cache(maxsize=4096)
+def inner_names(piece: cst.CSTNode) -> frozenset[str]:
+    """Returns the names that scopes inside of `piece` bind for themselves.
+
+    A variable of the function that got such a name would be hidden in that scope.
+    """
+    found: set[str] = set()
+    for part in subtree(piece):
+        match part:
+            case cst.FunctionDef():
+                found |= local_names(part)
+            case cst.Lambda():
+                found |= {*parameter_names(part.params), *writes(part.body)}
+            case cst.ClassDef():
+                found |= writes(part.body)
+            case cst.CompFor():
+                target: Any = part.target
+                found |= writes(cst.Assign([cst.AssignTarget(target)], cst.Ellipsis()))
+    return frozenset(found)
 
 
 def rebound_after_capture(function: cst.FunctionDef) -> set[str]:

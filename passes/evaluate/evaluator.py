@@ -30,6 +30,7 @@ from srcjit.source import FunctionSource
 from ..contents import Contents, contents
 from ..namer import Namer
 from ..program import Continuation, Native, Segment
+from ..scopes import all_names
 from . import size_sums
 from .breaks import Break, Place, unknown_operand
 from .builder import SegmentBuilder
@@ -182,6 +183,16 @@ class Evaluator:
         left = self.fake_mode
         vars(self).clear()
         self.fake_mode = left
+
+    def namer_for(self, frame: Frame) -> Namer:
+        """Returns what makes names for a frame's text: they are none of those in it.
+
+        The program's own variables may be called as the text's: where both meet, those of
+        the text are renamed.
+        """
+        if frame.namer is None:
+            frame.namer = self.namer.beside(all_names(frame.source.tree))
+        return frame.namer
 
     def run_nested(self, frame: Frame) -> Value:
         """Evaluates a call inside an expression; a graph break in it propagates."""

@@ -15,6 +15,7 @@ import libcst as cst
 from srcjit.origin import Origins
 from srcjit.source import FunctionSource
 
+from ..namer import Namer
 from ..scopes import Uses, live_before
 from .sources import Source
 from .values import IteratorValue, Value
@@ -99,6 +100,8 @@ class Frame:
     """How many `with` and `try` statements around the current one are evaluated whole."""
     call: cst.SimpleStatementLine | None = None
     """The caller's statement `name = f(...)`, `f(...)` or `return f(...)` that made the call."""
+    namer: Namer | None = None
+    """What makes names for its text; see `Evaluator.namer_for`."""
 
     def release(self) -> None:
         """Lets go of the variables, and of what would refer back to the frame."""

@@ -17,7 +17,9 @@ from srcjit.diagnostics import GraphBreak
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
 from ..scopes import (
+    all_names,
     declared,
+    inner_names,
     local_names,
     rebound_after_capture,
 )
@@ -202,7 +204,7 @@ def _sharing(
     ev: Evaluator, source: FunctionSource, names: frozenset[str]
 ) -> FunctionSource:
     """Returns a function's source with some variables kept in lists."""
-    ev.namer.take(local_names(source.tree))
+    ev.namer.take(all_names(source.tree) | inner_names(source.tree))
     try:
         tree = share(source.tree, names, source.origins, ev.namer)
     except CannotShare as problem:

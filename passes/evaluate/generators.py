@@ -166,7 +166,7 @@ def _yield_from(
     from .expressions import evaluate
 
     iterator = loops.iterator_over(ev, evaluate(ev, frame, iterable))
-    name = ev.namer.fresh("item")
+    name = ev.namer_for(frame).fresh("item")
     frame.locals.add(name)
     loop = cst.For(
         cst.Name(name),

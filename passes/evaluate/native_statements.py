@@ -19,7 +19,15 @@ from ..outline import UNBOUND
 from ..program import Native
 from ..reachable import held_by_arguments, roots
 from ..resume import function_of
-from ..scopes import captured, definitely_bound, reads, rename, substitute, writes
+from ..scopes import (
+    captured,
+    definitely_bound,
+    inner_names,
+    reads,
+    rename,
+    substitute,
+    writes,
+)
 from . import names, resuming
 from .frames import Block, Frame
 from .frozen import is_frozen
@@ -103,6 +111,8 @@ def emit_native(
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
     leave_unbound(ev, set(missing_cells(frame, statements)))
     renamed = unbind(ev, unbound, values)
+    hidden = set().union(*map(inner_names, statements))
+    ev.namer.take(hidden)
     replaced: dict[str, cst.BaseExpression] = {}
     for name in sorted(values):
         text = residual.reify(values[name])
@@ -118,6 +128,9 @@ def emit_native(
             if variable != text:
                 residual.emit(f"{variable} = {text}")
             renamed[name] = variable
+        elif text.isidentifier() and text != name and text in hidden:
+            renamed[name] = residual.fresh(name)
+            residual.emit(f"{renamed[name]} = {text}")
         elif text.isidentifier():
             renamed[name] = text
         elif isinstance(values[name], Known) and _is_literal(text):
@@ -229,7 +242,7 @@ def _foreign(
     residual = ev.residual
     origin = frame.origins.get(statements[0])
     line = origin.line if origin is not None else 0
-    name = ev.namer.fresh(f"native_{line}")
+    name = ev.namer_for(frame).fresh(f"native_{line}")
     params = sorted(values)
     missing = bound - definitely_bound(statements, values) - set(uncertain)
     declared = used_globals(frame, statements)
@@ -286,7 +299,7 @@ def _as_called(
         return name, origin
     if frame.scope.frozen and stack and stack[-1].file != root:
         caller, called = callers[-1], stack[-1]
-        around = ev.namer.fresh(f"native_{called.line}")
+        around = ev.namer_for(frame).fresh(f"native_{called.line}")
         statement = cst.parse_statement(f"return {name}({', '.join(params)})\n")
         assert isinstance(statement, cst.SimpleStatementLine)
         tree = function_of(around, params, [statement])
@@ -313,7 +326,7 @@ def native_return(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -
         emit_native(ev, frame, [statement], note)
         ev.finished = True
         return
-    name = ev.namer.fresh("result")
+    name = ev.namer_for(frame).fresh("result")
     frame.locals.add(name)
     value = statement.body[0].value
     first = cst.SimpleStatementLine(

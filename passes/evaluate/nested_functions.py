@@ -15,7 +15,7 @@ import libcst as cst
 
 from srcjit.source import FunctionSource
 
-from ..scopes import captured, local_names, reads, rename
+from ..scopes import captured, inner_names, local_names, reads, rename
 from .binding import Signature, bind
 from .breaks import Break
 from .frames import Frame
@@ -185,11 +185,14 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     }
     if function.name is not None:
         return function.name  # built on the way, because a default holds it
+    hidden = local_names(source.tree) | inner_names(source.tree.body)
+    ev.namer.take(hidden)
     name = residual.variable(source.name)
     ev.journal.set_attr(function, "name", name)
     mapping = {source.name: name} if source.name in function.frame.locals else {}
     missing = unbound_names(function) - {source.name}
     place = len(residual.lines)
+    hidden |= missing
     for free in free_names(function):
         value = load(ev, function.frame, free)
         if value is function:
@@ -198,7 +201,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
         text = residual.reify(value)
         if not text.isidentifier():
             text = residual.hold(value, free)
-        if text in missing:
+        if text != free and text in hidden:
             held = residual.fresh(free)
             residual.emit(f"{held} = {text}")
             text = held

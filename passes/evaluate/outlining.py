@@ -20,7 +20,7 @@ from ..outline import (
     outline_with,
 )
 from ..program import Continuation
-from ..scopes import writes
+from ..scopes import captured, writes
 from . import resuming
 from .frames import Block, Frame
 from .native_statements import emit_native, has_return, visible
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> None:
     """Emits a loop, `with` or `try` natively, its bodies as functions of their own."""
+    from .functions import share_rebound
+
     outliners: dict[type, Any] = {
         cst.For: outline_for,
         cst.While: outline_while,
@@ -49,6 +51,8 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
     if outliner is None:
         _emit_compound(ev, frame, statement, [statement], note)
         return
+    # What the body captures is a variable of its function, and the loop's is another one.
+    share_rebound(ev, frame, captured(statement), "a nested function")
     known = visible(frame, [statement])
     try:
         made = outliner(
@@ -56,7 +60,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
             bound={*known, *(n for n in frame.locals if n in frame.env)},
             live_after=resuming.live_names(frame),
             origins=frame.origins,
-            namer=ev.namer,
+            namer=ev.namer_for(frame),
             local=frame.locals | set(known),
             global_names=frame.globals_declared,
         )
@@ -112,13 +116,13 @@ def _emit_compound(
                 break                     if jump == 2:
                                               continue
     """
-    variable = ev.namer.fresh("jump")
+    variable = ev.namer_for(frame).fresh("jump")
     jumps = _LooseJumps(variable)
     inside = [s.visit(jumps) for s in made]
     if not jumps.found:
         _forget(ev, frame, emit_native(ev, frame, made, note))
         return
-    iteration = ev.namer.fresh("iteration")
+    iteration = ev.namer_for(frame).fresh("iteration")
     frame.locals |= {variable, iteration}
     ev.residual.constants["once"] = resuming.ONCE
     first = cst.parse_statement(f"{variable} = 0\n")

@@ -56,7 +56,7 @@ def rest_of(ev: Evaluator, frame: Frame) -> tuple[list[Any], dict[str, Value]]:
         remaining = None
         if block.kind == "for":
             assert block.iterator is not None
-            remaining = ev.namer.fresh("remaining")
+            remaining = ev.namer_for(frame).fresh("remaining")
             iterators[remaining] = block.iterator
         blocks.append(
             Rest(
@@ -67,7 +67,9 @@ def rest_of(ev: Evaluator, frame: Frame) -> tuple[list[Any], dict[str, Value]]:
                 remaining=remaining,
             )
         )
-    return list(rest(blocks, origins=frame.origins, namer=ev.namer)), iterators
+    return list(
+        rest(blocks, origins=frame.origins, namer=ev.namer_for(frame))
+    ), iterators
 
 
 def live_names(frame: Frame) -> set[str]:
@@ -197,7 +199,6 @@ def _continuation(
     """The rest of one frame as a function; `inner` is the rest of what it called."""
     from .split import mentions
 
-    ev.namer.take(frame.locals)
     statements, iterators = rest_of(ev, frame)
     prefix: list[Any] = []
     params: list[str] = []
@@ -205,7 +206,7 @@ def _continuation(
     extra_names: dict[str, Any] = compiler_objects(frame)
     if inner is not None:
         callee_name, callee_params, callee_args, callee = inner
-        fresh = [ev.namer.fresh(p) for p in callee_params]
+        fresh = [ev.namer_for(frame).fresh(p) for p in callee_params]
         params += fresh
         args += callee_args
         prefix = [_call_statement(ev, frame, callee_name, fresh)]
@@ -254,7 +255,7 @@ def _continuation(
         label = f"{label}_{kind}"
     if frame is not ev.frames[0]:
         label = f"{frame.source.name}_{label}"
-    name = ev.namer.fresh(label)
+    name = ev.namer_for(frame).fresh(label)
     _share_nonlocals(ev, frame)
     cells = {**user_cells(ev, frame, statements), **missing}
     source = make_resume(

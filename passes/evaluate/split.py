@@ -104,7 +104,7 @@ def normal_form(
     """
     made = normalize(
         statement,
-        ev.namer,
+        ev.namer_for(frame),
         frame.origins,
         local=frame.locals,
         unstable={name for name in frame.locals if name not in frame.env},
@@ -138,7 +138,7 @@ def _simple(ev: Evaluator, frame: Frame, statement: Any, stop: Break) -> None:
         return
     loop = None
     if not _reads_unbound(frame, statement):
-        loop = as_loop(statement, ev.namer, frame.origins)
+        loop = as_loop(statement, ev.namer_for(frame), frame.origins)
     if loop is not None:
         _learn_names(ev, frame, loop)
         _push(frame, loop)
@@ -347,7 +347,7 @@ def handle_loop_head(ev: Evaluator, frame: Frame, block: Block, stop: Break) -> 
     else:
         assert isinstance(node, cst.For) and block.iterator is not None
         record(ev, located)
-        name = ev.namer.fresh("remaining")
+        name = ev.namer_for(frame).fresh("remaining")
         if not resuming.is_visible(ev, block.iterator):
             ev.journal.set_attr(block.iterator, "private", True)
         frame.locals.add(name)
@@ -392,7 +392,7 @@ def _if(ev: Evaluator, frame: Frame, statement: cst.If, stop: Break) -> None:
 
 def _hoist_test(ev: Evaluator, frame: Frame, statement: cst.If) -> None:
     """`if <operation>:` whose operation breaks: the operation becomes a statement."""
-    name = ev.namer.fresh("condition")
+    name = ev.namer_for(frame).fresh("condition")
     frame.locals.add(name)
     first = cst.SimpleStatementLine(
         [cst.Assign([cst.AssignTarget(cst.Name(name))], statement.test)]
