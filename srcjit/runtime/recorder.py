@@ -110,13 +110,13 @@ def _tidy_up(stream: Any, pool: Any, device: int) -> None:
             graph.capture_end()
 
 
-def _without_cuda(*_: Any) -> int:
+def _without_cuda(*_: Any) -> Any:
     raise RuntimeError("this PyTorch was built without CUDA")
 
 
-_current_device = getattr(torch._C, "_cuda_getDevice", _without_cuda)
-_current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _without_cuda)
-_is_capturing = getattr(torch._C, "_cuda_isCurrentStreamCapturing", _without_cuda)
+_current_device: Any = getattr(torch._C, "_cuda_getDevice", _without_cuda)
+_current_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", _without_cuda)
+_is_capturing: Any = getattr(torch._C, "_cuda_isCurrentStreamCapturing", _without_cuda)
 
 _known: dict[Hashable, tuple[Any, Any, Any]] = {}
 _known_lock = threading.Lock()
