@@ -13,7 +13,7 @@ import torch
 
 from . import reader
 
-_BACKENDS = (("cuda", "matmul"), ("cuda", "conv"), ("mkldnn", "matmul"))
+_BACKENDS = (("cuda", "matmul"), ("cuda", "conv"))
 
 _getter: Callable[[str, str], str] | None = getattr(
     torch._C, "_get_fp32_precision_getter", None
