@@ -28,6 +28,7 @@ from torch import fx
 
 from srcjit.origin import Origin
 
+from . import undoing
 from .contents import Contents, Rewritten
 from .evaluate.values import TensorValue, Value
 from .functional import functionalizes
@@ -35,6 +36,7 @@ from .program import Segment
 from .stepwise import (
     Step,
     facts,
+    is_mode,
     is_observable,
     is_risky,
     merged,
@@ -87,7 +89,12 @@ class _Closing:
 
     def close(self) -> None:
         risky = [node for node in self.nodes if is_risky(node)]
+        watched = self.builder.watched or (not risky and self._effects_between())
+        if watched and self._can_be_undone():
+            self._undone()
+            return
         if not risky:
+            self._flush_early(0)
             origins = (n.meta["origin"] for n in self.nodes if "origin" in n.meta)
             self._whole((next(origins, None), ()))
             return
@@ -146,6 +153,19 @@ class _Closing:
         if options.backend != "srcjit" or options.stage in ("source", "specialize"):
             return False
         return functionalizes(self._preview())
+
+    def _effects_between(self) -> bool:
+        """Whether the program does something between two operations."""
+        last = next((n for n in reversed(self.nodes) if not is_mode(n)), None)
+        before = {n for n in self.nodes if n is not last}
+        return any(effect.after in before for effect in self.ev.effects)
+
+    def _can_be_undone(self) -> bool:
+        """Whether nothing has happened if the segment fails."""
+        return self.residual.untouched and not any(
+            facts(node).foreign or facts(node).draws or self._writes_outside(node)
+            for node in self.nodes
+        )
 
     def _writes_outside(self, node: fx.Node) -> bool:
         """Whether an operation may write to the memory of an input."""
@@ -221,6 +241,23 @@ class _Closing:
             rewritten.leave(write=False)
             residual.emit(f"raise {failure}")
         ev.journal.rollback(mark)
+        self._done(segment, self.produced, names)
+
+    def _undone(self) -> None:
+        """One call; if it fails, Python runs the function."""
+        residual = self.residual
+        segment = self.builder.close(self.produced, self.grad)
+        names = residual.names_for(self.produced, self.reachable)
+        origin = next(iter(segment.origins.values()), None)
+        failure, error = residual.fresh("failure"), residual.fresh("error")
+        residual.emit(f"{failure} = None")
+        residual.emit("try:")
+        with residual.indented():
+            residual.call_segment(segment, self.builder.inputs, names, (origin, ()))
+        residual.emit(f"except Exception as {error}:")
+        with residual.indented():
+            residual.emit(f"{failure} = {error}.with_traceback(None)")
+        undoing.emit(self.ev, failure)
         self._done(segment, self.produced, names)
 
     def _step(

@@ -167,6 +167,7 @@ def _result(
         natives=tuple(ev.natives),
         breaks=tuple(ev.breaks),
         settle=ev.sizes.settle if ev.sizes.places else None,
+        original=ev.residual.original,
     )
 
 

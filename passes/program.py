@@ -193,3 +193,5 @@ class Specialized:
     """Adds the conditions on symbolic sizes: after the segments' code, which may add some."""
     steps: tuple[Segment, ...] = ()
     """Parts of segments, for when the whole has failed."""
+    original: str | None = None
+    """The residual program's name of the user's function, for when a segment has failed."""

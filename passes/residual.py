@@ -59,6 +59,10 @@ class ResidualBuilder(Reifier):
         self._building: list[Value] = []
         self.slots: dict[str, Value] = {}
         self._last_call = ("", "", 0, -1)
+        self.untouched = True
+        """Whether the lines so far only read."""
+        self.original: str | None = None
+        """The name of the user's function, if the program may run it."""
         self.maybe_unbound: set[str] = set()
         """Variables that hold `UNBOUND` where the user's are not bound."""
 
@@ -67,6 +71,7 @@ class ResidualBuilder(Reifier):
     def emit(self, text: str, origin: Origin | None = None, note: str = "") -> None:
         """Adds one line (or several) at the current indentation; `note` explains the first."""
         origin = origin or self.ev.statement_origin()
+        self.untouched = False
         self._add(text.strip("\n"), lambda number: origin, note)
 
     def _add(
@@ -82,9 +87,13 @@ class ResidualBuilder(Reifier):
             note = ""
 
     def emit_tracked(self, text: str) -> None:
-        """Adds a line while a statement is evaluated; undone when the statement breaks."""
-        count = len(self.lines)
+        """Adds a line while a statement is evaluated; undone when the statement breaks.
+
+        It may read, and nothing else.
+        """
+        count, untouched = len(self.lines), self.untouched
         self.emit(text)
+        self.untouched = untouched
         self.ev.journal.record(lambda: self.lines.__delitem__(slice(count, None)))
 
     def emit_statement(

@@ -76,6 +76,11 @@ def is_risky(node: fx.Node) -> bool:
     return facts(node).risky
 
 
+def is_mode(node: fx.Node) -> bool:
+    """Whether the operation only sets a mode for those behind it."""
+    return node.target in (_SET_GRAD, _ENTER, _EXIT)
+
+
 def must_run(node: fx.Node) -> bool:
     """Whether the operation does more than to compute a value that nobody may want."""
     found = facts(node)

@@ -21,7 +21,7 @@ from srcjit.diagnostics import GraphBreak, GraphBreakError, render
 from srcjit.dynamo import opaque
 from srcjit.facts import GlobalState
 from srcjit.guards import emit_guard
-from srcjit.load import function_from_source, load_module
+from srcjit.load import function_from_source, load_module, with_cells
 from srcjit.logs import logger
 from srcjit.logs import root as log
 from srcjit.options import Options
@@ -105,7 +105,12 @@ class Specialization:
         old = zip(
             self.run.__code__.co_freevars, self.run.__closure__ or (), strict=True
         )
-        closure = tuple(cells.get(name, cell) for name, cell in old)
+        closure = tuple(
+            CellType(with_cells(cell.cell_contents, cells))
+            if name == self.specialized.original
+            else cells.get(name, cell)
+            for name, cell in old
+        )
         run = FunctionType(
             self.run.__code__, self.run.__globals__, self.run.__name__, None, closure
         )

@@ -246,6 +246,13 @@ def closure_cells(function: FunctionType) -> dict[str, CellType]:
     return dict(zip(function.__code__.co_freevars, closure, strict=True))
 
 
+def with_cells(function: FunctionType, cells: Mapping[str, CellType]) -> FunctionType:
+    """Returns another closure over the code of `function`; it has no defaults."""
+    code = function.__code__
+    closure = tuple(cells[name] for name in code.co_freevars)
+    return FunctionType(code, function.__globals__, function.__name__, None, closure)
+
+
 def register_lines(file: str, text: str) -> None:
     """Lets tracebacks and `inspect` find `text` under `file`, whether or not it exists."""
     # NOTE: an entry without a modification time is never dropped by `checkcache`.

@@ -49,6 +49,8 @@ class SegmentBuilder:
         self._facts = Facts()
         self.risks = 0
         """Number of operations that may raise when they run."""
+        self.watched = False
+        """Whether code of the program's runs if an operation fails."""
         self.name = name
         self.graph = torch.fx.Graph()
         self.inputs: list[Value] = []
@@ -276,6 +278,10 @@ class SegmentBuilder:
         """The operation that was recorded last."""
         node = self.graph._root.prev
         return node if node.op not in ("root", "placeholder") else None
+
+    def watch(self) -> None:
+        """Notes that code of the program's runs if an operation of the segment fails."""
+        self.evaluator.journal.set_attr(self, "watched", True)
 
     def store(self, target: Callable[..., Any], args: list[Value]) -> None:
         """Records `args[0][args[1]] = args[2]`, an in-place operation without a result."""

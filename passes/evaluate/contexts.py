@@ -200,7 +200,7 @@ def with_statement(
     if node.asynchronous is not None:
         raise Break("SJ040", "`async with`")
     entered: list[tuple[Value, Any]] = []
-    risks = ev.builder.risks
+    operations, risks = ev.builder.operations, ev.builder.risks
     suspends = can_suspend(frame, node) and not frame.nested
     frame.nested += 1
     try:
@@ -233,6 +233,8 @@ def with_statement(
                 "an operation may raise, and the context manager would see it",
                 ev.origin_of(frame, node.items[0].item),
             )
+        if seen and ev.builder.operations != operations:
+            ev.builder.watch()
         return flow, value
     except Break:
         raise  # the caller rolls back, which leaves the managers too

@@ -8,7 +8,7 @@
 That is exact where the body raises nothing when it runs: what it does to known values has been
 done here, and of its tensor operations none looks at data that could be wrong. A handler that
 could catch a lack of memory keeps the `try`: it stays native, and its blocks become functions of
-their own (`outlining`).
+their own (`outlining`). Without one the segment is noted as watched (`passes.undoing`).
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def try_statement(
                 ev.origin_of(frame, node.orelse),
             )
     if node.finalbody is not None:
+        if builder.operations != operations:
+            builder.watch()
         last, replaced = ev.run_block(frame, suites.body_of(node.finalbody))
         if last is not Flow.NEXT:
             return last, replaced
