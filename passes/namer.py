@@ -8,6 +8,8 @@
 >>> text = namer.beside({"sin"})
 >>> text.fresh("sin"), namer.fresh("sin"), text.fresh("cos"), namer.fresh("cos")
 ('sin_1', 'sin', 'cos', 'cos_1')
+>>> text.fixed("sin"), text.fixed("sin"), namer.fixed("y_sum"), namer.fixed("Box")
+('sin_', 'sin_', 'y_sum_', 'Box')
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ class Namer:
 
     Args:
         taken: Names that are in use.
+        own: Those of them that are the compiler's; the others are the user's.
     """
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str] = (), own: Iterable[str] = ()) -> None:
         self._taken = set(taken)
+        self._users = self._taken - set(own)
         self._next: dict[str, int] = {}
         self._beside: frozenset[str] = frozenset()
 
@@ -41,7 +45,7 @@ class Namer:
         """Marks more names as being in use."""
         self._taken.update(names)
 
-    def beside(self, names: Iterable[str]) -> Namer:
+    def beside(self, names: Iterable[str], own: Iterable[str] = ()) -> Namer:
         """Returns a namer for a text with these names; this one may go on to give them out.
 
         What either of the two gives out is in use for both.
@@ -49,7 +53,18 @@ class Namer:
         made = Namer()
         made._taken, made._next = self._taken, self._next
         made._beside = frozenset(names)
+        made._users = self._users | (made._beside - set(own))
         return made
+
+    def fixed(self, name: str) -> str:
+        """Returns what the text calls an object of the compiler's, each time the same.
+
+        It is `name`, or that with `_` behind it where the user has such a name.
+        """
+        while name in self._users:
+            name += "_"
+        self._taken.add(name)
+        return name
 
     def fresh(self, hint: str) -> str:
         """Returns `hint`, or `hint_1`, `hint_2`, …: the first that is not in use.

@@ -190,7 +190,7 @@ class Outliner:
         prologue = [
             statement
             for name in unbound_values
-            for statement in parsed(f"if {name} is UNBOUND: del {name}\n")
+            for statement in parsed(f"if {name} is {self.unbound}: del {name}\n")
         ]
         given = {*values, *self.boxes}
         prologue += never_bound(self._unbound(body) - given)
@@ -201,6 +201,11 @@ class Outliner:
         function = function_of(self.name, params, body)
         self.origins.inherit(function, self.statements[0])
         return Outlined(function, self._call(values, written), tuple(params))
+
+    @property
+    def unbound(self) -> str:
+        """What the text calls `UNBOUND`."""
+        return self.namer.fixed("UNBOUND")
 
     # ── The function ────────────────────────────────────────────────────────────────
 
@@ -247,7 +252,7 @@ class Outliner:
     def _body(self, reachable: bool) -> list[Statement]:
         statements = self.statements
         if self.boxes:
-            boxes = Boxes(self.boxes, self.namer, self.origins, "UNBOUND")
+            boxes = Boxes(self.boxes, self.namer, self.origins, self.unbound)
             statements = boxes.stored(statements)
         made = self._with_exits(statements, in_loop=False)
         if reachable:
@@ -340,23 +345,24 @@ class Outliner:
             if name not in self.around.bound:
                 text = self.namer.fresh(f"{name}_given")
                 made += parsed(
-                    f"try:\n    {text} = {name}\nexcept NameError:\n    {text} = UNBOUND\n"
+                    f"try:\n    {text} = {name}\n"
+                    f"except NameError:\n    {text} = {self.unbound}\n"
                 )
             given.append(text)
         lost = set().union(*(deleted(statement) for statement in self.statements))
         restored = ""
         for name, box in self.boxes.items():
             if name in self.around.bound:
-                made.append(line(f"{box} = Box({name})"))
+                made.append(line(f"{box} = {self.namer.fixed('Box')}({name})"))
             else:
-                made.append(line(f"{box} = Box()"))
+                made.append(line(f"{box} = {self.namer.fixed('Box')}()"))
                 if name in self.around.maybe:
                     made += parsed(
                         f"try:\n    {box}.value = {name}\nexcept NameError:\n    pass\n"
                     )
             restored += f"    {name} = {box}.value\n"
             if name not in self.around.bound - lost:
-                restored += f"    if {name} is UNBOUND: del {name}\n"
+                restored += f"    if {name} is {self.unbound}: del {name}\n"
         call = f"{self.name}({', '.join([*given, *self.boxes.values()])})"
         how = value = ""
         if self.returns_only:

@@ -160,6 +160,8 @@ class Native:
     source: FunctionSource
     user_globals: dict[str, Any]
     cells: Mapping[str, Any] = field(default_factory=dict)
+    own_names: frozenset[str] = frozenset()
+    """Names in it that are the user's, whatever the program means by them."""
 
 
 @dataclass(frozen=True)

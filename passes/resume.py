@@ -124,11 +124,11 @@ def _loop_rest(
     loop: Any = block.node
     if block.kind == "for":
         assert block.remaining is not None
-        items = cst.Name(block.remaining)
+        left_over = cst.Name(block.remaining)
         again = loop.with_changes(
-            iter=items, whitespace_after_in=cst.SimpleWhitespace(" ")
+            iter=left_over, whitespace_after_in=cst.SimpleWhitespace(" ")
         )
-        origins.inherit(items, loop.iter)
+        origins.inherit(left_over, loop.iter)
     else:
         again = loop.with_changes()
     origins.inherit(again, loop)
@@ -138,8 +138,9 @@ def _loop_rest(
     turn = "_"
     if "_" in reads(left) | reads(loop) and namer is not None:
         turn = namer.fresh("turn")
+    items = ONCE if namer is None else namer.fixed(ONCE)
     once = cst.For(
-        cst.Name(turn), cst.Name(ONCE), suite_of(left), cst.Else(suite_of([again]))
+        cst.Name(turn), cst.Name(items), suite_of(left), cst.Else(suite_of([again]))
     )
     origins.inherit(once, loop)
     return [once]
@@ -190,6 +191,7 @@ def make_resume(
     global_names: Collection[str] = (),
     nonlocal_names: Collection[str] = (),
     maybe_unbound: Collection[str] = (),
+    unbound_value: str = "UNBOUND",
 ) -> FunctionSource:
     """Makes a function of the rest of a program.
 
@@ -207,6 +209,7 @@ def make_resume(
         global_names: Names that the user's function declares global.
         nonlocal_names: Names that the user's function declares nonlocal.
         maybe_unbound: Parameters for which `UNBOUND` is given where they are not bound.
+        unbound_value: What the text calls `UNBOUND`.
     """
     read, written = reads(list(statements)), writes(list(statements))
     prologue: list[Statement] = []
@@ -218,7 +221,9 @@ def make_resume(
     prologue += never_bound(set(unbound) & (used - written))
     for variable in sorted(maybe_unbound):
         prologue.append(
-            cst.parse_statement(f"if {variable} is UNBOUND:\n    del {variable}\n")
+            cst.parse_statement(
+                f"if {variable} is {unbound_value}:\n    del {variable}\n"
+            )
         )
     tree = function_of(name, params, [*prologue, *statements])
     first = next((s for s in statements if origins.get(s) is not None), None)

@@ -229,7 +229,14 @@ def assemble(
     names = {**specialized.guards.bindings, **specialized.residual.constants, **stubs}
     for native in specialized.natives:
         natives[native.name] = function_from_source(
-            native.source, native.user_globals, native.cells, {**names, **natives}
+            native.source,
+            native.user_globals,
+            native.cells,
+            {
+                n: v
+                for n, v in {**names, **natives}.items()
+                if n not in native.own_names
+            },
         )
     loaded = load_module(
         text,

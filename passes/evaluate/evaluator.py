@@ -110,6 +110,7 @@ class Evaluator:
         sizes: Mapping[str, frozenset[int]] | None = None,
     ) -> None:
         from ..residual import ResidualBuilder
+        from .functions import compiler_names
 
         self.function = function
         self.source = source
@@ -117,7 +118,7 @@ class Evaluator:
         self.dynamic = dynamic
         self.journal = Journal()
         self.fake_mode = FakeTensorMode(allow_non_fake_inputs=False, static_shapes=True)
-        self.namer = Namer(taken_names)
+        self.namer = Namer(taken_names, compiler_names(function, source))
         self.guards = GuardRecorder(self.journal, self.namer)
         self.residual = ResidualBuilder(self)
         self.sizes = Sizes(self, sizes)
@@ -191,7 +192,8 @@ class Evaluator:
         the text are renamed.
         """
         if frame.namer is None:
-            frame.namer = self.namer.beside(all_names(frame.source.tree))
+            names, own = all_names(frame.source.tree), frame.scope.compiler_names
+            frame.namer = self.namer.beside(names, own)
         return frame.namer
 
     def run_nested(self, frame: Frame) -> Value:

@@ -151,11 +151,12 @@ def emit_native(
         note = ""
     for name in bound:
         residual.overwritten(renamed[name])
+    unbound_value = ev.namer.fixed("UNBOUND")
     for name in uncertain:
-        residual.emit(_probe(renamed[name]))
+        residual.emit(_probe(renamed[name], unbound_value))
         residual.maybe_unbound.add(renamed[name])
     if uncertain:
-        residual.constants["UNBOUND"] = UNBOUND
+        residual.constants[unbound_value] = UNBOUND
     return {name: renamed[name] for name in bound}
 
 
@@ -174,9 +175,9 @@ def _made_otherwise(ev: Evaluator, statements: list[Any]) -> bool:
     return not made & writes(statements) <= ev.own_locals
 
 
-def _probe(name: str) -> str:
+def _probe(name: str, unbound_value: str) -> str:
     """Text that stands for an unbound variable by a value, so that it can be handed on."""
-    return f"try:\n    {name}\nexcept NameError:\n    {name} = UNBOUND"
+    return f"try:\n    {name}\nexcept NameError:\n    {name} = {unbound_value}"
 
 
 def _is_read_elsewhere(ev: Evaluator, frame: Frame, name: str, bound: set[str]) -> bool:
@@ -260,9 +261,10 @@ def _foreign(
     )
     if shared:
         body.insert(0, cst.parse_statement(f"nonlocal {', '.join(sorted(shared))}\n"))
-    body += [cst.parse_statement(_probe(n) + "\n") for n in uncertain]
+    unbound_value = ev.namer_for(frame).fixed("UNBOUND")
+    body += [cst.parse_statement(_probe(n, unbound_value) + "\n") for n in uncertain]
     if uncertain:
-        residual.constants["UNBOUND"] = UNBOUND
+        residual.constants[unbound_value] = UNBOUND
     if results:
         body.append(cst.parse_statement(f"return ({', '.join(results)},)"))
     tree = cst.FunctionDef(

@@ -88,11 +88,11 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
                 frame.scope.globals,
                 cells,
                 kind="body",
-                names=resuming.compiler_objects(frame),
+                names=resuming.compiler_objects(ev, frame),
                 resumed=ev.resumed,
             )
         )
-    for name, helper in resuming.helper_names().items():
+    for name, helper in resuming.helper_names(ev.namer_for(frame)).items():
         ev.residual.constants[name] = helper
     for one in made.statements:
         frame.origins.inherit(one, statement)
@@ -124,9 +124,10 @@ def _emit_compound(
         return
     iteration = ev.namer_for(frame).fresh("iteration")
     frame.locals |= {variable, iteration}
-    ev.residual.constants["once"] = resuming.ONCE
+    once = ev.namer_for(frame).fixed("once")
+    ev.residual.constants[once] = resuming.ONCE
     first = cst.parse_statement(f"{variable} = 0\n")
-    loop = cst.parse_statement(f"for {iteration} in once:\n    pass\n")
+    loop = cst.parse_statement(f"for {iteration} in {once}:\n    pass\n")
     assert isinstance(loop, cst.For)
     loop = loop.with_changes(body=cst.IndentedBlock(inside))
     tail = [

@@ -21,12 +21,13 @@ import libcst as cst
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
+from ..namer import Namer
 from ..outline import UNBOUND, Box
 from ..program import Continuation, Native
 from ..reachable import reaches
 from ..resume import Block as Rest
 from ..resume import make_resume, rest
-from ..scopes import captured, live_in, parameter_names, reads, writes
+from ..scopes import all_names, captured, live_in, parameter_names, reads, writes
 from . import names
 from .frames import Block, Frame
 from .values import IteratorValue, ListValue, Scalar, TupleValue, Unknown, Value
@@ -43,9 +44,10 @@ _UNROLLED_RESUMES = 4
 arrives as an iterator and stays a loop, whose body is compiled once."""
 
 
-def helper_names() -> dict[str, Any]:
-    """The compiler's objects that rewritten text names."""
-    return {"UNBOUND": UNBOUND, "Box": Box, "once": ONCE}
+def helper_names(namer: Namer) -> dict[str, Any]:
+    """The compiler's objects that text rewritten with this namer names."""
+    helpers = {"UNBOUND": UNBOUND, "Box": Box, "once": ONCE}
+    return {namer.fixed(name): helper for name, helper in helpers.items()}
 
 
 def rest_of(ev: Evaluator, frame: Frame) -> tuple[list[Any], dict[str, Value]]:
@@ -203,7 +205,7 @@ def _continuation(
     prefix: list[Any] = []
     params: list[str] = []
     args: list[str] = []
-    extra_names: dict[str, Any] = compiler_objects(frame)
+    extra_names: dict[str, Any] = compiler_objects(ev, frame)
     if inner is not None:
         callee_name, callee_params, callee_args, callee = inner
         fresh = [ev.namer_for(frame).fresh(p) for p in callee_params]
@@ -271,6 +273,7 @@ def _continuation(
         global_names=frame.globals_declared,
         nonlocal_names=frame.nonlocals_declared,
         maybe_unbound=maybe_unbound,
+        unbound_value=ev.namer_for(frame).fixed("UNBOUND"),
     )
     continuation = Continuation(
         name,
@@ -300,11 +303,11 @@ def _share_nonlocals(ev: Evaluator, frame: Frame) -> None:
             )
 
 
-def compiler_objects(frame: Frame) -> dict[str, Any]:
+def compiler_objects(ev: Evaluator, frame: Frame) -> dict[str, Any]:
     """Objects of the compiler that text of this frame may name."""
     scope = frame.scope
     own = {n: scope.cells[n].cell_contents for n in scope.compiler_names}
-    return {**helper_names(), **own}
+    return {**helper_names(ev.namer_for(frame)), **own}
 
 
 def add_native(
@@ -323,7 +326,8 @@ def add_native(
         class_name=frame.source.class_name,
         scope=frame.source.scope or frame.source.qualname,
     )
-    ev.natives.append(Native(name, source, frame.scope.globals, cells))
+    names = frozenset(all_names(frame.source.tree)) - frame.scope.compiler_names
+    ev.natives.append(Native(name, source, frame.scope.globals, cells, names))
 
 
 def user_cells(ev: Evaluator, frame: Frame, statements: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.evaluate import elsewhere
 from tests.evaluate.support import Programs, name_of
 
 programs = Programs()
@@ -100,6 +101,39 @@ def nested_scopes(x, k):
 @programs(X, 5, whole=False)
 def names_of_nested_scopes(x, k):
     return nested_scopes(x * 2, k), nested_scopes(x, k), x
+
+
+class Box:
+    def __init__(self, content):
+        self.content = content
+
+
+UNBOUND = 7
+
+
+@programs(X, 3, whole=False)
+def names_of_the_compilers_objects(x, n):
+    once = opaque(5)
+    for i in range(2):
+        for j in range(2):
+            try:
+                y = opaque(once)
+                if opaque(j):
+                    continue
+                box = Box(opaque(i))
+            except ValueError:
+                break
+            print(i, j, once, UNBOUND)
+    for i in opaque([1, 2]):
+        if i == 2:
+            break
+        z = x + i
+    return once, y, z, type(box).__module__, box.content, UNBOUND
+
+
+@programs(X, 3, whole=False)
+def names_of_the_compilers_objects_elsewhere(x, n):
+    return elsewhere.boxed(x + 1, n), n
 
 
 @pytest.mark.parametrize("program", programs, ids=name_of)
