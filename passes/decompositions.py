@@ -39,6 +39,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from srcjit.runtime.checks import CHECKED
 
 from .low_precision import LOW_PRECISION, low_precision_rules
+from .primitives import FLOAT8
 
 aten = torch.ops.aten
 
@@ -275,6 +276,26 @@ def _opmath(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype in LOW_PRECISION else dtype
 
 
+_MOVING = frozenset(
+    """select_backward slice_backward diagonal_backward stack unbind split split_with_sizes repeat
+    detach copy _reshape_alias lift_fresh _unsafe_view zeros_like zeros ones ones_like new_zeros
+    new_ones new_full zero fill _unsafe_index""".split()
+)
+"""Operators that only move elements, or make them from numbers."""
+
+
+def _unless_float8(rule: Decomposition) -> Decomposition:
+    """The rule for tensors that eager computes on; floats of 8 bits it mostly refuses."""
+
+    @functools.wraps(rule)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(a, torch.Tensor) and a.dtype in FLOAT8 for a in args):
+            return NotImplemented
+        return rule(*args, **kwargs)
+
+    return wide
+
+
 @functools.cache
 def decompositions() -> dict[Any, Decomposition]:
     """Returns the table: op overload -> function that computes it with simpler ops.
@@ -294,4 +315,8 @@ def decompositions() -> dict[Any, Decomposition]:
             if name == "nll_loss_forward":
                 table[op] = _nll_loss_on_cpu(pytorch.decomposition_table[op])
     table.update(OWN)
-    return table | low_precision_rules(table)
+    table |= low_precision_rules(table)
+    return {
+        op: rule if op.overloadpacket.__name__ in _MOVING else _unless_float8(rule)
+        for op, rule in table.items()
+    }

@@ -25,7 +25,7 @@ Rules that printers may rely on (`check` verifies them):
   A numerator may be negative only where a mask guards the load.
 - Indices count elements from the tensor's `data_ptr()`: storage offsets are already in it.
 - The operands of an `Op` have the dtypes its primitive asks for; nothing is promoted.
-- bfloat16 and float16 values come only from `Load` and `cast` and go only into `cast`,
+- Floats of 16 and 8 bits come only from `Load` and `cast` and go only into `cast`,
   `where` and `Store`: arithmetic on them is done in float32, with casts where eager rounds.
 - Integer arithmetic wraps around in the width of its dtype.
 - Axes have size >= 1 (a kernel with an empty outer space is never made), but a *symbolic*
@@ -61,10 +61,11 @@ from .loop_values import (
     text_of,
     walk,
 )
-from .primitives import PRIMITIVES
+from .primitives import FLOAT8, PRIMITIVES
 
 __all__ = [
     "DTYPES",
+    "FLOAT8",
     "REDUCTIONS",
     "Axis",
     "Buffer",
@@ -114,6 +115,7 @@ DTYPES = (
     torch.bfloat16,
     torch.float32,
     torch.float64,
+    *FLOAT8,
 )
 """Element types that have a loop form; operations on others are extern calls."""
 

@@ -28,8 +28,9 @@ from torch import fx
 from .definitions import EXTERN, SOURCE, Definition, Lowered, Number
 from .functional import ATenGraph
 from .indexing import as_expr
-from .loops import DTYPES
+from .loops import DTYPES, FLOAT8
 from .lowerings import TABLE, Builder, NoLoopForm
+from .lowerings.float8 import OPERATORS
 
 
 def lower(graph: ATenGraph) -> Lowered:
@@ -89,7 +90,7 @@ class _Lowering:
             _resolve(node.args, self.values),
             _resolve(node.kwargs, self.values),
         )
-        problem = _unsupported([*_tensors((args, kwargs)), *_outputs(fake)])
+        problem = _unsupported(name, [*_tensors((args, kwargs)), *_outputs(fake)])
         if problem:
             return None
         builder = Builder(node)
@@ -223,7 +224,7 @@ def _tensors(arguments: Any) -> list[Definition]:
     return []
 
 
-def _unsupported(tensors: list[Any]) -> str:
+def _unsupported(name: str, tensors: list[Any]) -> str:
     """Why these tensors have no loop form together, or an empty text."""
     devices = set()
     for tensor in tensors:
@@ -237,7 +238,8 @@ def _unsupported(tensors: list[Any]) -> str:
             continue
         if not (isinstance(tensor, Definition) and tensor.placeless):
             devices.add(device)
-        if dtype not in DTYPES:
+        moved = {name, name.rpartition(".")[0]} & OPERATORS
+        if dtype not in DTYPES or (dtype in FLOAT8 and not moved):
             return f"elements of {dtype}"
         if not strided:
             return "a layout that is not strided"

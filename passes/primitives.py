@@ -22,7 +22,16 @@ _BOOL = (torch.bool,)
 _NUMBER = _INT + _FLOAT
 _BITS = _BOOL + _INT
 _ANY = _NUMBER + _BOOL
-_STORAGE = (*_ANY, torch.float16, torch.bfloat16)
+FLOAT8 = (
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+)
+"""Floats of 8 bits, which are only converted and moved."""
+
+_STORAGE = (*_ANY, torch.float16, torch.bfloat16, *FLOAT8)
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,7 @@ PRIMITIVES: dict[str, Primitive] = {
         _STORAGE,
         None,
         "Tensor.to: to bool is `!= 0` (NaN is True), float to int truncates, int to int "
-        "wraps, to bfloat16 and float16 rounds to nearest even",
+        "wraps, to floats of 16 and 8 bits rounds to nearest even by way of float32",
     ),
     "where": Primitive(
         3, _STORAGE, None, "second operand if the first is true, else third"

@@ -54,7 +54,8 @@ RESERVED = frozenset(
     fused exp_of_negative fabs copysign sqrt floor ceil trunc round_even rsqrt exp exp2 expm1 sigmoid tanh log
     log2 log10 log1p pow sin cos tan atan atan2 asin acos cosh sinh asinh acosh atanh erf erfc
     erfinv lgamma fmod hypot nextafter bfloat16 float16 rounded_bfloat16
-    exactly_bfloat16 maximum minimum fmax fmin fma isnan
+    exactly_bfloat16 Float8 FLOAT8 E4M3 E5M2 E4M3Z E5M2Z float8_e4m3fn float8_e5m2 float8_e4m3fnuz
+    float8_e5m2fnuz float8_e8m0fnu overflowing_e4m3fn maximum minimum fmax fmin fma isnan
     isinf signbit magnitude truncdiv rem floordiv mod shl shr smaller Slot unix linux
     y0 y1 yn j0 j1 jn gamma abs round""".split()
 )

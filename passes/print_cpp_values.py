@@ -26,7 +26,9 @@ from dataclasses import dataclass
 import sympy
 import torch
 
-from .loops import Const, Expr, IndexValue, Load, Op, Ref, ScalarArg, Value
+from srcjit.runtime.float8 import saturates
+
+from .loops import FLOAT8, Const, Expr, IndexValue, Load, Op, Ref, ScalarArg, Value
 
 C_TYPES: dict[torch.dtype, str] = {
     torch.bool: "bool",
@@ -39,7 +41,11 @@ C_TYPES: dict[torch.dtype, str] = {
     torch.bfloat16: "bfloat16",
     torch.float32: "float",
     torch.float64: "double",
+    **{dtype: str(dtype).removeprefix("torch.") for dtype in FLOAT8},
 }
+
+_STRUCTS = (torch.float16, *FLOAT8)
+"""Types that are structs of their bits, made from a float and turned into one."""
 
 VARIABLES = C_TYPES | {torch.bfloat16: "float"}
 """Types of variables and temporary arrays. A bfloat16 is kept as the float that it is: what is
@@ -112,7 +118,7 @@ def literal(value: int | float | bool, dtype: torch.dtype) -> Text:
         if dtype is torch.bfloat16:
             value = float(torch.tensor(value, dtype=dtype))
         text = _shortest32(value) + "f" if single else repr(value)
-    if dtype is torch.float16:
+    if dtype in _STRUCTS:
         return Text(f"{C_TYPES[dtype]}({text})")
     return Text(text, _UNARY if text.startswith("-") else _ATOM)
 
@@ -253,8 +259,8 @@ class Printer:
 
     @staticmethod
     def _choice(condition: Text, a: Text, b: Text, dtype: torch.dtype) -> Text:
-        """`condition ? a : b`; of the bits for float16 (gcc does not choose structs)."""
-        if dtype is torch.float16:
+        """`condition ? a : b`; of the bits for structs, which gcc does not choose."""
+        if dtype in _STRUCTS:
             left, right = (f"{t.within(_ATOM)}.bits" for t in (a, b))
             return Text(f"{C_TYPES[dtype]}({condition.within(_OR)} ? {left} : {right})")
         text = f"{condition.within(_OR)} ? {a.within(_OR)} : {b.within(_CHOICE)}"
@@ -268,19 +274,22 @@ class Printer:
             source = torch.float32
             if target is torch.float32:
                 return inner
-        if source is torch.float16 and target is not torch.float32:
+        if source in _STRUCTS and target is not torch.float32:
             inner = Text(f"(float){inner.within(_UNARY)}", _UNARY)
             source = torch.float32
         if target is torch.bool:
             return Text(f"{inner.within(_EQUAL + 1)} != 0", _EQUAL)
         name = C_TYPES[target]
-        if target in (torch.float16, torch.bfloat16):
+        if target in _STRUCTS or target is torch.bfloat16:
             text = (
                 inner.text
                 if source is torch.float32
                 else f"(float){inner.within(_UNARY)}"
             )
-            name = "float16" if target is torch.float16 else "rounded_bfloat16"
+            if target is torch.bfloat16:
+                name = "rounded_bfloat16"
+            elif target is torch.float8_e4m3fn and not saturates("cpu"):
+                name = "overflowing_e4m3fn"
             return Text(f"{name}({text})")
         # Eager converts by way of a wide integer, where C++ leaves the result undefined.
         if source.is_floating_point and target in _NARROW:

@@ -14,6 +14,7 @@ import sympy
 import torch
 
 from .loops import (
+    FLOAT8,
     Buffer,
     Const,
     Expr,
@@ -37,6 +38,7 @@ from .print_triton_values import (
     Text,
     cast_text,
     const_text,
+    float8_name,
     index_text,
     paren,
     primitive_text,
@@ -204,7 +206,8 @@ class Expressions:
             return f"tl.load({address}{policy})"
         call = f"tl.load({address}, {' & '.join(conditions)}"
         if value.mask is not None or self.kernel.inner:
-            zero = "0.0" if value.dtype.is_floating_point else "0"
+            real = value.dtype.is_floating_point and value.dtype not in FLOAT8
+            zero = "0.0" if real else "0"
             call += f", other={zero}"
         return f"{call}{policy})"
 
@@ -250,11 +253,15 @@ class Expressions:
                 torch.int32,
                 torch.bool,
             ):
-                return (
-                    f"tl.full((), {const_text(source)[0]}, {TL[source.dtype]}).to({TL[value.dtype]})",
-                    ATOM,
-                )
-            return cast_text(text, source.dtype, value.dtype)
+                made = f"tl.full((), {const_text(source)[0]}, {TL[source.dtype]})"
+                if value.dtype not in FLOAT8:
+                    return f"{made}.to({TL[value.dtype]})", ATOM
+                text = made, ATOM
+            for dtype, prefix in ((source.dtype, "from"), (value.dtype, "to")):
+                if dtype in FLOAT8:
+                    self.library.add(f"{prefix}_{float8_name(dtype)}")
+            device = self.kernel.outputs[0].device
+            return cast_text(text, source.dtype, value.dtype, device)
         typed = typed_operands(value.name)
         branches = args[1:] if value.name == "where" else args
         typed = typed or all(isinstance(a, Const) for a in branches)

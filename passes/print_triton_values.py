@@ -26,7 +26,9 @@ from typing import Any
 import sympy
 import torch
 
-from .loops import Const, Expr
+from srcjit.runtime.float8 import converts, saturates
+
+from .loops import FLOAT8, Const, Expr
 
 Text = tuple[str, int]
 """Text of an expression and how tightly its outermost operator binds."""
@@ -46,6 +48,7 @@ TL = {
     torch.bfloat16: "tl.bfloat16",
     torch.float32: "tl.float32",
     torch.float64: "tl.float64",
+    **dict.fromkeys(FLOAT8, "tl.uint8"),
 }
 """Triton's spelling of element types."""
 
@@ -60,6 +63,7 @@ SIGNATURE = {
     torch.bfloat16: "bf16",
     torch.float32: "fp32",
     torch.float64: "fp64",
+    **dict.fromkeys(FLOAT8, "u8"),
 }
 """Their spelling in a kernel's signature."""
 
@@ -227,8 +231,29 @@ def primitive_text(
     raise KeyError(name)
 
 
-def cast_text(text: Text, source: torch.dtype, target: torch.dtype) -> Text:
-    """Conversion as `Tensor.to` does it."""
+def float8_name(dtype: torch.dtype) -> str:
+    """`"e4m3fn"` for `torch.float8_e4m3fn`: the end of its functions' names."""
+    return str(dtype).removeprefix("torch.float8_")
+
+
+def cast_text(
+    text: Text, source: torch.dtype, target: torch.dtype, device: torch.device
+) -> Text:
+    """Conversion as `Tensor.to` does it on `device`."""
+    if source in FLOAT8:
+        text = f"from_{float8_name(source)}({text[0]})", ATOM
+        if target is torch.float32:
+            return text
+        return cast_text(text, torch.float32, target, device)
+    if target in FLOAT8:
+        if source is not torch.float32:
+            text = cast_text(text, source, torch.float32, device)
+        facts = ""
+        if target is torch.float8_e4m3fn and not saturates(device.type):
+            facts = ", saturates=False"
+        if target in FLOAT8[:2] and not converts(device):
+            facts += ", converts=False"
+        return f"to_{float8_name(target)}({text[0]}{facts})", ATOM
     if target is torch.bool:
         zero = "0.0" if source.is_floating_point else "0"
         return f"{paren(text, SHIFT)} != {zero}", COMPARISON

@@ -14,7 +14,7 @@ from __future__ import annotations
 import torch
 
 from .indirect import arithmetic
-from .loops import Const, IndexValue, Op, Value, cast, rebuild, walk
+from .loops import FLOAT8, Const, IndexValue, Op, Value, cast, rebuild, walk
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -42,7 +42,7 @@ class Casts:
         if not (isinstance(v, Op) and v.name == "cast"):
             return v
         (inner,) = v.args
-        if isinstance(inner, Const) and v.dtype not in LOW_PRECISION:
+        if isinstance(inner, Const) and v.dtype not in (*LOW_PRECISION, *FLOAT8):
             if v.dtype.is_floating_point or not inner.dtype.is_floating_point:
                 return Const(_rounded(inner.value, v.dtype), v.dtype)
             return v

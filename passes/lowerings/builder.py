@@ -11,7 +11,7 @@ from torch import fx
 
 from ..definitions import MAP, REDUCTION, VIEW, At, Definition, Folding, Number, Read
 from ..indexing import ZERO, Index, as_expr, contiguous_strides
-from ..loops import Const, Expr, IndexValue, ScalarArg, Value, cast
+from ..loops import FLOAT8, Const, Expr, IndexValue, ScalarArg, Value, cast
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
@@ -22,7 +22,7 @@ class NoLoopForm(Exception):
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which eager computes on elements of `dtype`."""
-    return torch.float32 if dtype in LOW_PRECISION else dtype
+    return torch.float32 if dtype in (*LOW_PRECISION, *FLOAT8) else dtype
 
 
 def constant(value: Any, dtype: torch.dtype) -> Const:

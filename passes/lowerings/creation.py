@@ -11,6 +11,7 @@ from ..definitions import Definition, Read
 from ..indexing import ZERO, Index, as_expr
 from ..loops import Const, Expr, IndexValue, Value, cast, op
 from .builder import Builder, NoLoopForm, compute_dtype, expression, number
+from .float8 import stored
 from .views import position, slice_start
 
 MAX_PIECES = 4
@@ -31,7 +32,7 @@ def scalar_tensor(b: Builder, value: Any, **_: Any) -> Definition:
 
 def _filled(b: Builder, value: Any) -> Definition:
     dtype = b.fake.dtype
-    return b.map(lambda read, index: cast(number(value, compute_dtype(dtype)), dtype))
+    return b.map(lambda read, index: stored(value, dtype))
 
 
 def arange(
@@ -159,7 +160,7 @@ def constant_pad(
         mask = tests[0]
         for test in tests[1:]:
             mask = op("bitwise_and", mask, test)
-        outside = cast(number(value, compute_dtype(dtype)), dtype)
+        outside = stored(value, dtype)
         return op("where", mask, guarded(mask, read(x, index)), outside)
 
     return b.map(at)

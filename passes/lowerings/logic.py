@@ -11,7 +11,8 @@ import torch
 from ..definitions import Definition, Read
 from ..indexing import Index
 from ..loops import Const, Value, cast, op
-from .builder import Builder, NoLoopForm, compute_dtype, element, number
+from .builder import Builder, NoLoopForm, compute_dtype, element
+from .float8 import stored
 from .pointwise import Scalar, apply, like, rounded_number
 
 # ── comparisons and logic ─────────────────────────────────────────────────────────────────
@@ -119,7 +120,7 @@ def _stored(argument: Any, read: Read, index: Index, dtype: torch.dtype) -> Valu
     """An argument in its storage dtype, which a mere choice does not leave."""
     if isinstance(argument, Definition):
         return element(argument, read, index, dtype)
-    return cast(number(argument, compute_dtype(dtype)), dtype)
+    return stored(argument, dtype)
 
 
 # ── conversion and copies ─────────────────────────────────────────────────────────────────

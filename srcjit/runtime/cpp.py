@@ -54,6 +54,11 @@ _C_TYPES: dict[str, tuple[torch.dtype, int, int]] = {
     "bfloat16": (torch.bfloat16, 4, 16),
     "float": (torch.float32, 2, 32),
     "double": (torch.float64, 2, 64),
+    "float8_e4m3fn": (torch.float8_e4m3fn, 10, 8),
+    "float8_e4m3fnuz": (torch.float8_e4m3fnuz, 11, 8),
+    "float8_e5m2": (torch.float8_e5m2, 12, 8),
+    "float8_e5m2fnuz": (torch.float8_e5m2fnuz, 13, 8),
+    "float8_e8m0fnu": (torch.float8_e8m0fnu, 14, 8),
 }
 
 _EXPORTED = re.compile(r'^\s*(?:extern "C" )?void (\w+)\(([^)]*)\)\s*\{', re.MULTILINE)

@@ -38,7 +38,7 @@ from srcjit.logs import root
 T = TypeVar("T")
 
 _HERE = Path(__file__).parent
-_HEADERS = ("kernel.h", "vector_math.h")
+_HEADERS = ("kernel.h", "float8.h", "vector_math.h")
 _SEAL = b"srcjit-sha256:"
 _LOG_LINES = 12
 

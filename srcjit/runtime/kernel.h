@@ -1,6 +1,7 @@
 // Element types and scalar operations that emitted C++ kernels use.
 #pragma once
 #include "vector_math.h"
+#include "float8.h"
 
 // ── bfloat16 and float16: storage only; arithmetic is done in float ────────────────────────
 // They are copied by their bits: gcc does not vectorize the copy of a struct.
@@ -35,7 +36,7 @@ INLINE bfloat16 exactly_bfloat16(float x) {
 }
 
 // Rounds to nearest even. A result below 2^-14 is a denormal: adding 0.5 rounds it to a
-// multiple of 2^-24 and leaves the count of them in the low bits.
+// multiple of 2^-24 and leaves the count of them in the low bits. A NaN keeps its high bits.
 INLINE unsigned short float16_bits(float x) {
     unsigned n = (unsigned)bits_of(x), sign = (n >> 16) & 0x8000u;
     n &= 0x7fffffffu;
@@ -43,7 +44,7 @@ INLINE unsigned short float16_bits(float x) {
     unsigned normal = (n - 0x38000000u + 0xfffu + ((n >> 13) & 1u)) >> 13;
     unsigned y = n < 0x38800000u ? denormal : normal;
     y = n >= 0x477ff000u ? 0x7c00u : y;          // 65520 and more: infinity
-    y = n > 0x7f800000u ? 0x7e00u : y;
+    y = n > 0x7f800000u ? 0x7e00u | ((n >> 13) & 0x3ffu) : y;
     return (unsigned short)(y | sign);
 }
 

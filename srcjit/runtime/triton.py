@@ -105,9 +105,17 @@ def _interpreted_launcher(
     def run(grid: Grid, *args: Any) -> None:
         grid = grid if isinstance(grid, tuple) else (grid,)
         if all(grid):
-            kernel[grid](*args, **constants)
+            kernel[grid](*map(_as_bytes, args), **constants)
 
     return run
+
+
+def _as_bytes(argument: Any) -> Any:
+    """A tensor of floats of 8 bits as the uint8 that kernels take it for."""
+    narrow = isinstance(argument, torch.Tensor) and argument.dtype.itemsize == 1
+    if narrow and argument.dtype.is_floating_point:
+        return argument.view(torch.uint8)
+    return argument
 
 
 def _compiled_for(

@@ -27,8 +27,6 @@ TYPE_NAMES = {
     torch.float32: "fp32",
     torch.float16: "fp16",
     torch.bfloat16: "bf16",
-    torch.float8_e4m3fn: "fp8e4nv",
-    torch.float8_e5m2: "fp8e5",
     torch.int64: "i64",
     torch.int32: "i32",
     torch.int16: "i16",
@@ -38,6 +36,12 @@ TYPE_NAMES = {
     torch.uint16: "u16",
     torch.uint8: "u8",
     torch.bool: "i1",
+    # Kernels convert them: see `triton_float8`.
+    torch.float8_e4m3fn: "u8",
+    torch.float8_e5m2: "u8",
+    torch.float8_e4m3fnuz: "u8",
+    torch.float8_e5m2fnuz: "u8",
+    torch.float8_e8m0fnu: "u8",
 }
 """Triton's names of PyTorch's element types."""
 

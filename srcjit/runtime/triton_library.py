@@ -22,10 +22,28 @@ import torch
 import triton
 import triton.language as tl
 
+from .triton_float8 import (
+    from_e4m3fn,
+    from_e4m3fnuz,
+    from_e5m2,
+    from_e5m2fnuz,
+    from_e8m0fnu,
+    to_e4m3fn,
+    to_e4m3fnuz,
+    to_e5m2,
+    to_e5m2fnuz,
+    to_e8m0fnu,
+)
+
 __all__ = [
     "floor_divide",
     "fmax",
     "fmin",
+    "from_e4m3fn",
+    "from_e4m3fnuz",
+    "from_e5m2",
+    "from_e5m2fnuz",
+    "from_e8m0fnu",
     "libdevice",
     "max_with_index",
     "min_with_index",
@@ -38,6 +56,11 @@ __all__ = [
     "reduce_prod",
     "remainder",
     "tanh_to_bf16",
+    "to_e4m3fn",
+    "to_e4m3fnuz",
+    "to_e5m2",
+    "to_e5m2fnuz",
+    "to_e8m0fnu",
     "to_tf32",
 ]
 
