@@ -30,7 +30,7 @@ from .functional import ATenGraph
 from .indexing import as_expr
 from .loops import DTYPES, FLOAT8
 from .lowerings import TABLE, Builder, NoLoopForm
-from .lowerings.float8 import OPERATORS
+from .lowerings.float8 import moves
 
 
 def lower(graph: ATenGraph) -> Lowered:
@@ -238,8 +238,8 @@ def _unsupported(name: str, tensors: list[Any]) -> str:
             continue
         if not (isinstance(tensor, Definition) and tensor.placeless):
             devices.add(device)
-        moved = {name, name.rpartition(".")[0]} & OPERATORS
-        if dtype not in DTYPES or (dtype in FLOAT8 and not moved):
+        computed = dtype in FLOAT8 and not moves(name, device.type)
+        if dtype not in DTYPES or computed:
             return f"elements of {dtype}"
         if not strided:
             return "a layout that is not strided"

@@ -19,6 +19,11 @@ TOLERANCE: dict[torch.dtype, float] = {
     torch.float32: 2e-5,
     torch.bfloat16: 2e-2,
     torch.float16: 2e-3,
+    # Two neighbours.
+    torch.float8_e4m3fn: 0.13,
+    torch.float8_e4m3fnuz: 0.13,
+    torch.float8_e5m2: 0.26,
+    torch.float8_e5m2fnuz: 0.26,
     torch.complex128: 1e-9,
     torch.complex64: 2e-5,
 }
@@ -137,6 +142,8 @@ def difference(actual: torch.Tensor, expected: torch.Tensor, factor: float) -> s
         actual, expected = actual.dequantize(), expected.dequantize()
     if expected.layout != torch.strided:
         actual, expected = actual.to_dense(), expected.to_dense()
+    if expected.is_floating_point() and expected.dtype.itemsize == 1:
+        actual, expected = actual.float(), expected.float()
     close = torch.isclose(
         actual, expected, rtol=tolerance, atol=tolerance, equal_nan=True
     )

@@ -18,12 +18,24 @@ from .builder import NoLoopForm, compute_dtype, number
 _VIEWS = "view permute transpose t expand unsqueeze squeeze slice select diagonal unfold".split()
 
 _MOVES = """
-clone _to_copy where cat constant_pad_nd slice_scatter select_scatter roll full full_like
+clone _to_copy where cat constant_pad_nd slice_scatter select_scatter full full_like
 scalar_tensor index_select embedding index.Tensor
 """.split()
 
-OPERATORS = frozenset(f"aten.{name}" for name in (*_VIEWS, *_MOVES))
-"""Lowerings that take elements as they are."""
+_ONLY = {"cpu": ["roll"], "cuda": ["flip", "gather", "pixel_shuffle"]}
+"""What eager has on one kind of device: asked of PyTorch 2.13 on a CPU and 2.11 on a GPU."""
+
+
+def moves(name: str, device: str) -> bool:
+    """Returns whether a lowering takes elements as they are, and eager has it, too.
+
+    Args:
+        name: Of an overload (`"aten.cat.default"`).
+        device: Kind of device.
+    """
+    known = (*_VIEWS, *_MOVES, *_ONLY.get(device, ()))
+    plain = name.removeprefix("aten.")
+    return plain in known or plain.rpartition(".")[0] in known
 
 
 def stored(argument: Any, dtype: Any) -> Value:

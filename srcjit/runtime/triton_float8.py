@@ -28,6 +28,10 @@ __all__ = [
 ]
 
 
+QUIET = tl.constexpr(0x7FC00000 if triton.knobs.runtime.interpret else 0x7FFFFFFF)
+"""Bits that every NaN has which is made of another: a GPU makes all NaN alike."""
+
+
 @triton.jit
 def _number(x):
     return x.to(tl.float32, bitcast=True)
@@ -78,7 +82,7 @@ def from_e4m3fn(b):
 def from_e5m2(b):
     """To float32."""
     m = b.to(tl.int32) & 0x7F
-    special = (m << 21) | tl.where(m > 0x7C, 0x7FC00000, 0x7F800000)
+    special = (m << 21) | tl.where(m > 0x7C, QUIET, 0x7F800000)
     y = tl.where(m >= 0x7C, special, _widened(m, 2, 15))
     return _number(y | ((b.to(tl.int32) & 0x80) << 24))
 

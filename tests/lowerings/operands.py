@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import torch
 
+from srcjit.passes.loops import FLOAT8
 from tests.lowerings.table import Operands
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 INTS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
-FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (*FLOATS, *INTS, torch.bool, *FLOAT8)
 
 ORDINARY = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.5, -2.5, 3.0, 1e-3, 30.0, -30.0]

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 
 import torch
 
+from srcjit.passes.loops import FLOAT8
 from tests.lowerings.compare import problems, recorded
-from tests.lowerings.operands import DTYPES, FLOAT8, LAYOUTS, laid_out, pairs, rows
+from tests.lowerings.operands import DTYPES, LAYOUTS, laid_out, pairs, rows
 from tests.lowerings.table import FOLDED, POINTWISE, SPACE
 
 OTHERS = (torch.float32, torch.bfloat16, torch.int32)
+SELDOM = (torch.int16, torch.int8, *FLOAT8[2:])
 QUICK = [
-    *((d, "contiguous") for d in DTYPES if d not in (torch.int16, torch.int8)),
+    *((d, "contiguous") for d in DTYPES if d not in SELDOM),
     *(
         (OTHERS[n % len(OTHERS)], layout)
         for n, layout in enumerate(LAYOUTS)

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from srcjit.passes.loops import FLOAT8
+
 aten = torch.ops.aten
 
 Call: TypeAlias = Callable[["Operands"], Any]
@@ -169,7 +171,7 @@ POINTWISE: dict[str, list[Call]] = {
         for d in (
             torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
             torch.float16, torch.bfloat16, torch.float32, torch.float64,
-            torch.float8_e4m3fn, torch.float8_e5m2,
+            *FLOAT8,
         )
     ],
     "aten.copy": [lambda t: aten.copy(t.x, t.y)],

@@ -39,4 +39,4 @@ def example(name: str) -> ModuleType:
     return module
 
 
-from tests.programs import breaks, features, specialize, training  # noqa: E402, F401
+from tests.programs import breaks, features, float8, specialize, training  # noqa: E402, F401

@@ -20,9 +20,12 @@ import torch
 
 from bench.gpu_workloads import WORKLOADS
 from srcjit.options import Options
+from srcjit.passes import print_triton_values
+from srcjit.passes.loops import FLOAT8
 from srcjit.passes.segment import compile_segment
 from srcjit.ptx_info import ptx_info
 from tests.backend.support import segment_of
+from tests.programs.float8 import quantize_rows
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ("ffn_block", "pointwise", "training")
@@ -67,3 +70,20 @@ def test_example(name: str) -> None:
     assert done.returncode == 0, done.stderr
     lines = [x for x in done.stdout.splitlines() if " bytes spilled" in x]
     assert lines, done.stdout
+
+
+def quantized(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Conversions to floats of 8 bits with an instruction and without, and back."""
+    rows = quantize_rows(x)
+    wide = rows[0].float() * rows[1]
+    return *rows, wide, *(x.to(d) for d in FLOAT8)
+
+
+@pytest.mark.parametrize("has_instruction", [True, False])
+def test_float8(has_instruction: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(print_triton_values, "converts", lambda device: has_instruction)
+    segment = segment_of(quantized, torch.ones(64, 512, dtype=torch.bfloat16))
+    code = compile_segment(segment, Options(target="triton"))
+    text = "\n".join([*code.imports, code.definitions, code.function])
+    lines = ptx_info(text, "sm_90" if has_instruction else "sm_80")
+    assert lines and not any(map(spilled, lines)), lines
