@@ -82,6 +82,8 @@ class Expressions:
     def __init__(self, kernel: Kernel, plan: Schedule, names: Names) -> None:
         self.kernel, self.plan, self.names = kernel, plan, names
         self.at = Positions(kernel, plan, names)
+        buffers = (*kernel.outputs, *kernel.inputs)
+        self.device = buffers[0].device if buffers else torch.device("cuda")
         self.library: set[str] = set()
         self.known: dict[Value, Text] = {}
         self.variable: dict[Value, str] = {}
@@ -260,8 +262,7 @@ class Expressions:
             for dtype, prefix in ((source.dtype, "from"), (value.dtype, "to")):
                 if dtype in FLOAT8:
                     self.library.add(f"{prefix}_{float8_name(dtype)}")
-            device = self.kernel.outputs[0].device
-            return cast_text(text, source.dtype, value.dtype, device)
+            return cast_text(text, source.dtype, value.dtype, self.device)
         typed = typed_operands(value.name)
         branches = args[1:] if value.name == "where" else args
         typed = typed or all(isinstance(a, Const) for a in branches)
