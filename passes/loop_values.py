@@ -15,6 +15,7 @@ values finds common subexpressions, and walks are linear in the number of distin
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -100,6 +101,8 @@ class Const(Value):
             value = bool(value)
         elif dtype.is_floating_point:
             value = float(value)
+            if torch.finfo(dtype).max < abs(value) < math.inf:
+                value = float(torch.tensor(value, dtype=dtype))  # rounds, or overflows
         else:
             value = int(value)
         # The text tells 0.0 from -0.0 and finds NaN again.

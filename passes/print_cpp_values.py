@@ -109,26 +109,21 @@ def literal(value: int | float | bool, dtype: torch.dtype) -> Text:
         return Text(str(value), _ATOM if value >= 0 else _UNARY)
     value = float(value)
     single = dtype is not torch.float64
+    if dtype is torch.bfloat16 or (single and abs(value) > _MAX32):
+        value = float(torch.tensor(value, dtype=dtype))
     if math.isnan(value):
         text = "NAN_F" if single else '__builtin_nan("")'
-    elif math.isinf(value) or (single and _is_inf32(value)):
+    elif math.isinf(value):
         text = "INFINITY_F" if single else "__builtin_inf()"
         text = "-" + text if value < 0 else text
     else:
-        if dtype is torch.bfloat16:
-            value = float(torch.tensor(value, dtype=dtype))
         text = _shortest32(value) + "f" if single else repr(value)
     if dtype in _STRUCTS:
         return Text(f"{C_TYPES[dtype]}({text})")
     return Text(text, _UNARY if text.startswith("-") else _ATOM)
 
 
-def _is_inf32(value: float) -> bool:
-    try:
-        struct.pack("f", value)
-    except OverflowError:
-        return True
-    return False
+_MAX32 = torch.finfo(torch.float32).max
 
 
 def _shortest32(value: float) -> str:

@@ -8,6 +8,7 @@ x.nonzero()            SJ104: the shape depends on data
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from srcjit.diagnostics import GraphBreak
 from .. import warned
 from . import writes
 from .breaks import Break, FixSizes
-from .raising import Facts, Witness, eager_raises, is_quiet
+from .raising import Facts, Witness, eager_raises, is_quiet, number_overflows
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -43,7 +44,10 @@ def run(
     name = (
         target if isinstance(target, str) else getattr(target, "__name__", str(target))
     )
-    if (reason := eager_raises(name, args, kwargs.get("out"))) is not None:
+    reason = eager_raises(name, args, kwargs.get("out")) or number_overflows(
+        functools.partial(_called, kind, target), args, kwargs
+    )
+    if reason is not None:
         raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
     try:
         targets = writes.written(name, args, kwargs)
@@ -56,10 +60,10 @@ def run(
         ):
             if is_quiet(target, args):
                 facts = Facts()
-                result = _called(kind, target, args, kwargs)
+                result = _called(kind, target, *args, **kwargs)
             else:
                 with Witness() as witness:
-                    result = _called(kind, target, args, kwargs)
+                    result = _called(kind, target, *args, **kwargs)
                 facts = witness.facts(target)
         writes.refuse_changes(ev, name, before)
         if warnings:
@@ -117,10 +121,10 @@ def _sized(ev: Evaluator, operands: Any) -> bool:
     return isinstance(operands, torch.SymInt | torch.SymFloat)
 
 
-def _called(kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _called(kind: str, target: Any, *operands: Any, **kwargs: Any) -> Any:
     if kind == "call_method":
-        return getattr(args[0], target)(*args[1:], **kwargs)
-    return target(*args, **kwargs)
+        return getattr(operands[0], target)(*operands[1:], **kwargs)
+    return target(*operands, **kwargs)
 
 
 def _refuse_layouts(name: str, result: Any) -> None:

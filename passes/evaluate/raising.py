@@ -6,9 +6,10 @@ refusals of eager's kernels are not in PyTorch's meta functions.
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -258,6 +259,38 @@ def is_quiet(target: Any, operands: Sequence[Any]) -> bool:
             return False  # eager has no kernel for some types
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in _QUIET and not isinstance(target, torch._ops.OpOverloadPacket)
+
+
+def number_overflows(
+    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str | None:
+    """Why eager refuses a number that a dtype does not hold; fakes take any.
+
+    `half.masked_fill(mask, -1e9)` raises, `half * 1e9` does not: what the call says is found
+    out on tensors of one element.
+    """
+    leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
+    numbers = [v for v in leaves if type(v) in (int, float) and math.isfinite(v)]
+    if not numbers:
+        return None
+    dtypes = {v.dtype for v in leaves if isinstance(v, torch.Tensor)}
+    dtypes |= {v for v in leaves if isinstance(v, torch.dtype)}
+    most = min(
+        (torch.finfo(t).max for t in dtypes if t.is_floating_point),
+        default=torch.finfo(torch.get_default_dtype()).max,
+    )
+    if all(abs(number) <= most for number in numbers):
+        return None
+    with _disable_current_modes(), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        given, named = pytree.tree_unflatten(list(map(_example, leaves)), structure)
+        try:
+            call(*given, **named)
+        except RuntimeError as error:
+            return str(error) if "without overflow" in str(error) else None
+        except (TypeError, ValueError, IndexError):  # one element is too few for it
+            return None
+    return None
 
 
 _SUBTRACTIONS = frozenset("sub rsub __rsub__ subtract".split())
