@@ -228,7 +228,9 @@ class _Tracing:
         self.recorder.writing = False
         name = str(getattr(node.target, "__name__", node.target))
         self.counter.wrote(name, (*args, *kwargs.values()))
-        self.counter.add(result)
+        counts = node.meta.get("versions", ())
+        apart = node.target is getattr and node.args[1] == "data"
+        self.counter.add(result, () if apart else args, counts)
         if node.target not in NEW_VIEW_IN_PLACE:
             self._keep_layouts(layouts)
         return result

@@ -4,6 +4,7 @@
     y.add_(1)           version 1
     y[0].zero_()        version 2: a view counts with the tensor that it shows
     y.data.zero_()      version 2: what is detached by `.data` counts by itself
+    F.one_hot(n)        version 2: PyTorch makes the result in several steps
 
 PyTorch's functionalization counts some writes twice, so that only the fact that a version has
 changed is taken from it.
@@ -11,7 +12,7 @@ changed is taken from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,14 +35,26 @@ class WriteCounter:
     def __init__(self) -> None:
         self._groups: dict[int, list[_Count]] = {}
 
-    def add(self, value: Any) -> None:
-        """Takes notice of the tensors in what a call returned."""
-        for tensor in tensors([value]):
+    def add(
+        self, value: Any, operands: Iterable[Any] = (), counts: Sequence[int] = ()
+    ) -> None:
+        """Takes notice of the tensors in what a call returned.
+
+        Args:
+            value: What it returned.
+            operands: What it was given, unless its results count by themselves.
+            counts: How often the call itself has written to each, where it has.
+        """
+        given = [*tensors(operands)]
+        for place, tensor in enumerate(tensors([value])):
             group = self._groups.setdefault(_storage(tensor), [])
             if any(known.tensor is tensor for known in group):
                 continue
-            base = tensor._base
-            writes = next((k.writes for k in group if k.tensor is base), 0)
+            made = counts[place] if place < len(counts) and not group else 0
+            shown = (tensor._base, *given)
+            writes = next(
+                (k.writes for k in group if any(k.tensor is s for s in shown)), made
+            )
             group.append(_Count(tensor, tensor._version, writes))
 
     def wrote(self, name: str, args: Iterable[Any]) -> None:
@@ -71,6 +84,12 @@ class WriteCounter:
         """Returns how many writes have been counted for a tensor."""
         group = self._groups.get(_storage(tensor), ())
         return next((known.writes for known in group if known.tensor is tensor), 0)
+
+
+def counts_of(value: Any) -> tuple[int, ...]:
+    """The versions of the tensors in what a call has just made; none if all are 0."""
+    made = tuple(0 if t.is_inference() else t._version for t in tensors([value]))
+    return made if any(made) else ()
 
 
 def tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:

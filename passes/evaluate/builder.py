@@ -15,7 +15,9 @@ import numpy as np
 import torch
 
 from ..contents import contents
+from ..graph_modules import graph_module
 from ..program import Segment
+from ..versions import counts_of
 from . import fake_runs, size_bounds
 from .breaks import Break
 from .frozen import is_frozen
@@ -236,6 +238,8 @@ class SegmentBuilder:
         node_args = tuple(self.operand(a) for a in args)
         node_kwargs = {k: self.operand(v) for k, v in kwargs.items()}
         node = self._operation(kind, target, node_args, node_kwargs, hint)
+        if (counts := counts_of(result)) and id(result) not in known:
+            node.meta["versions"] = counts
         return self._wrap(result, node, known)
 
     def _node(
@@ -360,7 +364,7 @@ class SegmentBuilder:
                 self.graph.erase_node(node)
         self._add_sizes()
         self.graph.lint()
-        module = torch.fx.GraphModule(torch.nn.Module(), self.graph, self.name)
+        module = graph_module(self.graph, self.name)
         return Segment(
             name=self.name,
             graph_module=module,

@@ -547,8 +547,47 @@ def _aliased():
     return y, [y, torch.ones(3)]
 
 
+def numbers_that_a_dtype_does_not_hold(x, i):
+    half = x.half()
+    calls = (
+        lambda: half.masked_fill(half > 0, -1e9),
+        lambda: torch.full((2,), 1e39),
+        lambda: torch.full_like(half, 70000),
+        lambda: x.clamp(max=1e39),
+        lambda: x.fill_(1e300),
+        lambda: (half * 1e6, x * 1e39, x.double() * 1e39, x > 1e39, 1e39 - x),
+    )
+    try:
+        return calls[i]()
+    except RuntimeError as error:
+        return str(error), x + 1
+
+
+def versions_of_what_is_made_in_steps(x):
+    like = torch.isclose(x, x)
+    padded = torch.nn.functional.pad(x[None], (1, 1), mode="circular").add_(1)
+    h = torch.gru_cell(x[None], x[None], torch.ones(6, 2), torch.ones(6, 2))
+    made = x * 2
+    made.add_(1)
+    shown = made.detach()
+    shown.add_(1)
+    return like, padded, h, h.detach(), shown, made.data
+
+
+def writes_to_what_is_detached(x):
+    y = x * 2
+    y.add_(1)
+    first, second, third = y.detach(), y[:1].detach(), y.data
+    y.mul_(2)
+    return first, second, third
+
+
 def _several():
     return ([torch.full((2,), v) for v in (-1.0, 0.0, 1.0, 2.0)],)
+
+
+def _wanted():
+    return (torch.ones(2, requires_grad=True),)
 
 
 def _state():
@@ -560,6 +599,11 @@ def _flag(k):
 
 
 ATTACKS = {
+    numbers_that_a_dtype_does_not_hold: [
+        lambda i=i: (torch.ones(2), i) for i in range(6)
+    ],
+    versions_of_what_is_made_in_steps: [_one],
+    writes_to_what_is_detached: [_one, _wanted],
     two_names_of_one_tensor_in_try: [_same],
     closure_that_rebinds_in_with: [_same],
     break_in_with: [_several],
