@@ -89,7 +89,7 @@ def _clone(
         elif type(value) in (list, tuple):
             value = _clone_sequence(value, origins, replacements)
         object.__setattr__(made, name, value)
-    origin = origins.table.get(node)
+    origin = origins.get(node)
     if origin is not None:
         origins.table[made] = origin
     return made

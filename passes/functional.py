@@ -32,6 +32,7 @@ from torch import fx
 from .absent import emit_partial
 from .decompositions import decompositions
 from .evaluate.raising import OWN_NAMESPACES, operator_may_raise
+from .graph_modules import graph_module
 from .partition import base_of, find_cut, is_random, is_view
 from .plans import (
     ATenGraph,
@@ -379,7 +380,7 @@ def _extract(
     root = torch.nn.Module()
     for name, value in constants.items():
         root.register_buffer(name, value)
-    module = fx.GraphModule(root, graph)
+    module = graph_module(graph, root=root)
     return ATenGraph(module, tuple(n.meta["val"] for n in given), constants)
 
 

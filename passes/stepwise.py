@@ -27,6 +27,7 @@ from srcjit.origin import Origin
 
 from .evaluate.raising import Facts
 from .evaluate.values import TensorValue, Value
+from .graph_modules import graph_module
 from .program import Segment
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ def segment_of(
     graph.lint()
     made = Segment(
         name=name,
-        graph_module=fx.GraphModule(torch.nn.Module(), graph, name),
+        graph_module=graph_module(graph, name),
         inputs=tuple(fake_of(value) for value in values),
         outputs=tuple(n.meta["value"].fake for n in outputs),
         grad_enabled=grad,

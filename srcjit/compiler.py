@@ -25,6 +25,7 @@ from srcjit.load import function_from_source, load_module, with_cells
 from srcjit.logs import logger
 from srcjit.logs import root as log
 from srcjit.options import Options
+from srcjit.passes.graph_modules import with_text
 from srcjit.passes.kinds import is_a
 from srcjit.passes.program import (
     Continuation,
@@ -309,7 +310,7 @@ def _foreign_code(segment: Segment, backend: str | Callable[..., Any]) -> Segmen
         name, backend = backend, lookup_backend(backend)
     else:
         name = getattr(backend, "__name__", type(backend).__name__)
-    run = backend(segment.graph_module, list(segment.inputs))
+    run = backend(with_text(segment.graph_module), list(segment.inputs))
     inputs = [n.name for n in segment.graph_module.graph.nodes if n.op == "placeholder"]
     compiled = f"compiled_{segment.name}"
     call = f"{compiled}({', '.join(inputs)})"

@@ -36,18 +36,32 @@ class Origins:
 
     NOTE: a pass that replaces a node calls `inherit(new, old)`, so that every node that
     stands for user code has an origin.
+
+    Attributes:
+        table: The origin of each node.
+        parsed: What a function's text gave, which lives as long as the function; then `table`
+            holds only what one compilation has made.
     """
 
     table: dict[cst.CSTNode, Origin] = field(default_factory=dict)
+    parsed: Origins | None = None
+
+    def for_compilation(self) -> Origins:
+        """Returns origins that begin with these; what is added goes with the compilation."""
+        return Origins(parsed=self) if self.parsed is None else self
 
     def get(self, node: cst.CSTNode) -> Origin | None:
         """Returns the origin of `node`, or None for a node that no user wrote."""
-        return self.table.get(node)
+        found = self.table.get(node)
+        if found is None and self.parsed is not None:
+            return self.parsed.table.get(node)
+        return found
 
     def inherit(self, new: cst.CSTNode, old: cst.CSTNode) -> cst.CSTNode:
         """Gives `new` and those below it that have none the origin of `old`; returns `new`."""
-        origin = self.table.get(old)
+        origin = self.get(old)
         if origin is not None:
             for part in subtree(new):
-                self.table.setdefault(part, origin)
+                if self.get(part) is None:
+                    self.table[part] = origin
         return new

@@ -186,7 +186,7 @@ def new_frame(
         scope,
         set(names),
         {},
-        source.origins,
+        source.origins.for_compilation(),
         parent=parent,
         globals_declared=frozenset(globals_declared),
         nonlocals_declared=frozenset(nonlocals),
