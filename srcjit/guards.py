@@ -356,7 +356,11 @@ def _learned(
 ) -> _Learned | None:
     """Chooses what is learned from the arguments, if that is worth it."""
     fixed = set(guard_set.bindings)
-    conditions = [g for g in before if may_be_learned(g.text, parameters, fixed)]
+    required = [class_required(g.text) for g in before]
+    tuples = {path for path, cls in required if cls == "tuple"}
+    conditions = [
+        g for g in before if may_be_learned(g.text, parameters, fixed, tuples)
+    ]
     # That no two tensors are one object is checked of all at once.
     all_known = all(
         g.cls in _PLAIN_CLASSES and is_path(parsed(g.text).body, parameters)
@@ -365,7 +369,7 @@ def _learned(
     tensors = far if all_known else ()
     texts = [g.text for g in conditions] + [g.text for g in tensors]
     roots = tuple(p for p in parameters if any(_begins_at(p, text) for text in texts))
-    conditions = [g for g in conditions if is_about(g.text, roots)]
+    conditions = [g for g in conditions if is_about(g.text, roots, tuples)]
     conditions += _about_classes(before, conditions, guard_set.bindings)
     if len(conditions) < LEAST or not roots:
         return None

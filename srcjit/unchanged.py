@@ -166,13 +166,14 @@ class Unchanged:
 _Step = tuple[str | None, str, set[str]]
 """The place that leads to this one, by which name, and what has to be true of what is there.
 
-A name begins with `.` if it is an attribute, with `[` if it is a key and with `=` if it is
-a key of `__dict__`.
+A name begins with `.` if it is an attribute, with `[` if it is a key, with `=` if it is a key
+of `__dict__` and with `#` if it is an index of a tuple.
 """
 
 _FITS: dict[str, Callable[[Any], bool]] = {
     "any": lambda value: True,
     "parent": lambda value: _has_version(value),
+    "tuple": lambda value: type(value) is tuple,
     "typed": lambda value: _has_version(value) or _is_constant(value),
     "constant": lambda value: _is_constant(value),
     "truth": lambda value: type(value) in _TABLES or _is_constant(value),
@@ -191,14 +192,17 @@ def _add(steps: dict[str, _Step], path: ast.expr, kind: str) -> None:
     if text not in steps:
         assert isinstance(path, (ast.Attribute, ast.Subscript))
         parent, step = path.value, "."
+        leads = "parent"
         if isinstance(path, ast.Attribute):
             name = path.attr
         else:
             assert isinstance(path.slice, ast.Constant)
             name, step = str(path.slice.value), "["
+            if type(path.slice.value) is int:
+                step, leads = "#", "tuple"
             if isinstance(parent, ast.Attribute) and parent.attr == "__dict__":
                 parent, step = parent.value, "="
-        _add(steps, parent, "parent")
+        _add(steps, parent, leads)
         steps[text] = ast.unparse(parent), step + name, set()
     steps[text][2].add(kind)
 
@@ -243,6 +247,8 @@ def written(roots: tuple[str, ...], paths: list[str]) -> Callable[..., tuple[Any
 def _is_plain_step(parent: Any, name: str, value: Any) -> bool:
     """Whether versions of the parent decide what is found below it."""
     step, name = name[0], name[1:]
+    if step == "#":
+        return type(parent) is tuple
     if (type(parent) in _TABLES) != (step == "["):
         return False
     if step != ".":
@@ -278,13 +284,19 @@ def _is_constant(value: Any) -> bool:
 # ── Which conditions ────────────────────────────────────────────────────────────────
 
 
-def may_be_learned(text: str, roots: Collection[str], names: Collection[str]) -> bool:
+def may_be_learned(
+    text: str,
+    roots: Collection[str],
+    names: Collection[str],
+    tuples: Collection[str] = (),
+) -> bool:
     """Whether classes of objects and contents of dictionaries alone decide a condition.
 
     Args:
         text: The condition.
         roots: Parameters that paths may begin at.
         names: Names of objects that are always the same.
+        tuples: Paths to what is surely a tuple, which nothing changes.
 
     >>> [
     ...     may_be_learned(t, ["self"], ["Net"])
@@ -298,7 +310,7 @@ def may_be_learned(text: str, roots: Collection[str], names: Collection[str]) ->
     """
     fixed = {*names, *dir(builtins)} - {*roots}
     found = list(_places(parsed(text).body, fixed))
-    return bool(found) and all(is_path(path, roots) for path, _ in found)
+    return bool(found) and all(is_path(path, roots, tuples) for path, _ in found)
 
 
 def class_looked_into(text: str) -> str:
@@ -343,17 +355,22 @@ def class_required(text: str) -> tuple[str, str]:
     return "", ""
 
 
-def is_about(text: str, roots: Collection[str]) -> bool:
+def is_about(text: str, roots: Collection[str], tuples: Collection[str] = ()) -> bool:
     """Whether all places that a condition asks begin at one of the roots."""
-    return all(is_path(path, roots) for path, _ in _places(parsed(text).body))
+    return all(is_path(path, roots, tuples) for path, _ in _places(parsed(text).body))
 
 
-def is_path(path: ast.expr, roots: Collection[str]) -> bool:
-    """Whether a path goes over attributes and string keys from one of the roots."""
+def is_path(
+    path: ast.expr, roots: Collection[str], tuples: Collection[str] = ()
+) -> bool:
+    """Whether a path goes over attributes, string keys and tuples from one of the roots."""
     while not isinstance(path, ast.Name):
         if isinstance(path, ast.Subscript):
             key = path.slice
-            if not (isinstance(key, ast.Constant) and type(key.value) is str):
+            if not isinstance(key, ast.Constant):
+                return False
+            index = type(key.value) is int and ast.unparse(path.value) in tuples
+            if not (index or type(key.value) is str):
                 return False
         elif not isinstance(path, ast.Attribute):
             return False

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import srcjit
+from srcjit.control import dispatcher_of
 from srcjit.diagnostics import CompilerFault
 from srcjit.runtime import cpp_build, reader
 from srcjit.unchanged import KEPT, Paths, Unchanged, may_be_learned
@@ -359,6 +360,63 @@ def level() -> nn.Module:
             return self.step(x)
 
     return Derived()
+
+
+class Sized(nn.Module):
+    """What its tuples and its list hold decides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales: Any = (2, (3.0, "add"))
+        self.shifts = [1.0, 2.0]
+        self.convolution = nn.Conv1d(1, 1, 2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first, (second, how) = self.scales
+        x = x * first + second if how == "add" else x * first * second
+        return self.convolution(x) + self.shifts[0]
+
+
+SIZES: dict[str, Callable[[Sized], Any]] = {
+    "a number": lambda m: setattr(m, "scales", (4, (3.0, "add"))),
+    "a number of another class": lambda m: setattr(m, "scales", (2.0, (3.0, "add"))),
+    "deeper": lambda m: setattr(m, "scales", (2, (3.0, "times"))),
+    "a list": lambda m: setattr(m, "scales", [2, (4.0, "add")]),
+    "a list inside": lambda m: setattr(m, "scales", (2, [3.0, "times"])),
+    "in a list": lambda m: m.shifts.__setitem__(0, 5.0),
+    "of a part": lambda m: setattr(m.convolution, "stride", (2,)),
+}
+
+
+@needs_versions
+@pytest.mark.parametrize("name", SIZES)
+def test_each_change_of_a_tuple_is_seen(name: str) -> None:
+    ready()
+    module = Sized()
+    compiled = srcjit.jit(module)
+    x = torch.arange(4.0).reshape(1, 4)
+    with torch.no_grad():
+        for _ in range(2):
+            for _ in range(4):
+                torch.testing.assert_close(compiled(x), module(x))
+            SIZES[name](module)
+
+
+@needs_versions
+def test_what_tuples_hold_is_learned() -> None:
+    ready()
+    module = nn.Sequential(nn.Conv1d(1, 1, 2), nn.LayerNorm((3,)))
+    compiled = srcjit.jit(module)
+    x = torch.arange(4.0).reshape(1, 4)
+    with torch.no_grad():
+        for _ in range(4):
+            torch.testing.assert_close(compiled(x), module(x))
+    dispatcher = dispatcher_of(compiled.forward.__func__)
+    assert dispatcher is not None
+    (made,) = dispatcher.specializations
+    asked = made.text.partition("        else:\n")[2].partition("return True")[0]
+    assert "stride" not in asked and "normalized_shape" not in asked
+    assert made.guard.__globals__["unchanged"].now(module) is not None
 
 
 def raised(self: Any, name: str) -> Any:
