@@ -150,7 +150,7 @@ class _Jitted:
                 forward = forwards[function] = _jitted(original, self._srcjit_jit)
             object.__setattr__(self, "_srcjit_forward", (function, forward))
             if isinstance(forward, MethodType) and forward.__self__ is original:
-                plain = Unchanged("module, hooks", conditions=_PLAIN)
+                plain = _Hooks("module, hooks", conditions=_PLAIN)
                 usual = (function, forward.__func__, original, plain)
                 object.__setattr__(self, "_srcjit_usual", usual)
         return forward
@@ -184,6 +184,13 @@ def _jitted(original: Module, jit: Jit) -> Any:
         return bound
     stub = function if dispatcher_of(function) is not None else jit(function)
     return MethodType(stub, bound.__self__) if isinstance(bound, MethodType) else stub
+
+
+class _Hooks(Unchanged):
+    """Whether a call of a module is a call of its class's `forward`, as it was."""
+
+    longest_wait = 2**16
+    """Asking costs little: where each call changes an attribute, learning must cost nothing."""
 
 
 _GLOBAL_HOOKS = torch_module.__dict__

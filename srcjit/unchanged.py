@@ -78,6 +78,8 @@ class Unchanged:
     whole = True
     """Whether facts of the tensors are remembered, or only which tensors they are."""
 
+    longest_wait = LONGEST_WAIT
+
     def __init__(
         self, roots: str, conditions: tuple[str, ...], tensors: tuple[str, ...] = ()
     ) -> None:
@@ -115,7 +117,7 @@ class Unchanged:
         extension = reader.loaded()
         if extension is None:
             return
-        self._patience = self._wait = min(2 * self._patience, LONGEST_WAIT)
+        self._patience = self._wait = min(2 * self._patience, self.longest_wait)
         found = self._objects(roots)
         if found is None:
             return
