@@ -37,7 +37,7 @@ from torch import fx
 
 from .attention_form import Attention
 from .attention_proof import LANGUAGES, PRODUCTS, Found, Proof
-from .attention_reader import Illegal
+from .attention_reader import Illegal, SymbolicHead
 from .definitions import EXTERN, Definition, Lowered
 from .loops import (
     Label,
@@ -76,6 +76,32 @@ def stream(
         streams=streams,
         reasons=reasons,
     )
+
+
+def fix_heads(lowered: Lowered, *, keep_fp32: bool, target: str) -> bool:
+    """Makes plain numbers of symbolic head sizes that keep an attention from being streamed.
+
+    A kernel that streams holds whole heads, so their size decides its form. That it is the one
+    at hand becomes a condition of the specialization; other sizes stay symbols.
+
+    Returns:
+        Whether there were any: then the graph is to be lowered anew.
+    """
+    fixed = False
+    for d in lowered.definitions:
+        if d.kind != EXTERN or d.node.target not in PRODUCTS:
+            continue
+        kind = target if target != "auto" else LANGUAGES.get(d.device.type, "")
+        try:
+            Proof(lowered, d, keep_fp32, kind).run()
+        except SymbolicHead as why:
+            for size in why.sizes:
+                if isinstance(size, torch.SymInt) and size.node.has_hint():
+                    int(size)  # PyTorch notes the condition
+                    fixed = True
+        except Illegal:
+            continue
+    return fixed
 
 
 def rounds_float32(found: Found) -> bool:

@@ -21,7 +21,7 @@ from srcjit.runtime.numerics import tf32_allowed
 
 from .attention_form import PRODUCT, Attention
 from .attention_library import Library, library_call
-from .attention_reader import Illegal, Reader, evenly_spaced
+from .attention_reader import Illegal, Reader, SymbolicHead, evenly_spaced
 from .attention_values import cheaper, unrounded, widened
 from .deep import Deep
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
@@ -347,9 +347,12 @@ class Proof:
                 name = str(d.dtype).removeprefix("torch.")
                 raise Illegal(f"its {what} are {name}, which tensor cores would round")
         queries = self._factors(product)[0]
-        for size in (queries.size[-1] if queries else None, self.out.size[-1]):
-            if size is None or not size.is_Integer:
-                raise Illegal("the size of its heads is only known at run time")
+        symbolic = []
+        for held in filter(None, (queries, self.out)):
+            size = held.size[-1]
+            if not size.is_Integer:
+                symbolic += held.node.meta["val"].size()[-1:]
+                continue
             if size > LARGEST_HEAD or size < 1:
                 raise Illegal(f"heads of {size} elements are not held on chip")
             if size > LARGEST_FLOAT32_HEAD and self.out.dtype is torch.float32:
@@ -360,6 +363,8 @@ class Proof:
             raise Illegal("there is nothing to compute")
         if rows.is_Integer and rows < FEWEST_ROWS:
             raise Illegal(f"{rows} rows do not fill a block")
+        if symbolic or queries is None:
+            raise SymbolicHead(symbolic)
 
     # ── the result ────────────────────────────────────────────────────────────────────────
 

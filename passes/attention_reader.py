@@ -13,7 +13,8 @@ After, for `s` at (i, j), where `k` is contiguous with rows of 64:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import sympy
 
@@ -27,6 +28,18 @@ from .points import memory
 
 class Illegal(Exception):
     """Attention that may not, or should not, be streamed; the message says why."""
+
+
+class SymbolicHead(Illegal):
+    """Attention that could be streamed if the size of its heads were a plain number.
+
+    Attributes:
+        sizes: Those that are not, as PyTorch's symbolic ints.
+    """
+
+    def __init__(self, sizes: Sequence[Any]) -> None:
+        super().__init__("the size of its heads is only known at run time")
+        self.sizes = sizes
 
 
 class DependsOnData(Illegal):

@@ -25,7 +25,7 @@ from srcjit.options import Options
 from srcjit.origin import Origin
 
 from . import autograd, plans, recording
-from .attention import rounds_float32, stream
+from .attention import fix_heads, rounds_float32, stream
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
 from .functional import Functional, functionalize
@@ -298,6 +298,10 @@ class _SegmentWriter:
         shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)
+        if symbols and self.streams:
+            target = self.options.target
+            if fix_heads(lower(graph), keep_fp32=self.options.keep_fp32, target=target):
+                symbols, sizes = size_symbols(graph)
         parameters = [n.name for n in graph.placeholders]
         released: list[str] = []
         if saved is not None:

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import fx
 
 import srcjit
-from srcjit.passes.attention import stream, why_not
+from srcjit.passes.attention import fix_heads, stream, why_not
 from srcjit.passes.attention_form import Visible, visible
 from srcjit.passes.definitions import Lowered
 from srcjit.passes.functional import functionalize
@@ -187,6 +187,22 @@ def test_dropout_is_left_alone() -> None:
 def test_an_unknown_head_size() -> None:
     graph = lowered(plain, *qkv(), dynamic=True)
     assert "only known at run time" in (why_not(last_product(graph), graph) or "")
+    assert fix_heads(graph, keep_fp32=False, target="triton")
+    assert not fix_heads(lowered(plain, *qkv()), keep_fp32=False, target="triton")
+
+
+def test_the_head_size_becomes_a_condition() -> None:
+    attend = srcjit.jit(
+        plain, dynamic=True, options={"stage": "fuse", "target": "triton"}
+    )
+    counts = []
+    for rows, head in ((48, 16), (80, 16), (48, 32)):
+        args = [torch.randn(2, 3, rows, head).bfloat16() for _ in range(3)]
+        torch.testing.assert_close(attend(*args), plain(*args), rtol=2e-2, atol=2e-2)
+        counts.append(len(attend.__srcjit__.specializations))
+    assert counts == [1, 1, 2]
+    (first, _) = attend.__srcjit__.specializations
+    assert "size(3) != 16" in first.text
 
 
 def test_other_products_are_not_candidates() -> None:
