@@ -216,7 +216,7 @@ class Proof:
 
     def _inline(self, d: Definition) -> bool:
         """Computed at each score: what depends on the product, and what costs nothing."""
-        return (d.dear == 0 and not d.repeats) or self.depends(d)
+        return d.dear == 0 or self.depends(d)
 
     def _depends(self, d: Definition) -> bool:
         if d.kind == EXTERN:

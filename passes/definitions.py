@@ -86,7 +86,6 @@ class Definition:
         node: The fx node that it belongs to.
         at: The value at an index (`map`, `view`).
         folding: What a `reduction` folds.
-        repeats: Reads its operand at many points for each of its own (a stencil).
         position: Position among all definitions, which is topological.
         known: The value of all its elements, for a constant of the program.
     """
@@ -100,7 +99,6 @@ class Definition:
     node: fx.Node
     at: At | None = None
     folding: Folding | None = None
-    repeats: bool = False
     position: int = 0
     known: int | float | bool | None = None
 

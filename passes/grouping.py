@@ -16,6 +16,8 @@ The rules, by bytes moved through memory:
 
 - what reads nothing, or costs no more to compute again than to load, is never memory;
 - what is used once is computed where it is used;
+- what is read at several points (`x[1:] + x[:-1]`) is computed again for each of them, or by a
+  member of its group, only while that is cheaper than memory is (`AGAIN`);
 - the rest (*anchors*: results, operands of extern calls, reductions, dear values used twice)
   joins the group of what it reads or of what reads the same, if the iteration spaces agree,
   every value that it takes from the group is the one of its own point, and no extern call or
@@ -32,7 +34,7 @@ from torch import fx
 
 from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
 from .groups import Group, Plan, base_of, extern_operands
-from .indexing import product
+from .indexing import Index, product, symbol
 from .loops import Expr
 from .partition import is_random
 from .peaks import amount, eager_peak, planned_peak
@@ -47,6 +49,13 @@ MAX_FUSED = 800
 
 DEAR_PRIMITIVES = 7
 """How many primitives more than one a costly primitive counts as: what a C++ compiler inlines."""
+
+AGAIN = {"cpu": 1, "cuda": 4}
+"""Primitives that are rather computed again, for another point, than a byte is moved, by device.
+
+A chain each of whose members reads the one before it at two points (`x[1:] + x[:-1]`) would
+compute its first member `2**n` times.
+"""
 
 
 def plan(lowered: Lowered) -> Plan:
@@ -160,7 +169,7 @@ class _Grouping:
         leaves: dict[Definition, None] = {}
         weight = d.primitives
         dear = d.dear
-        for operand in d.operands:
+        for operand in (access.operand for access in dict.fromkeys(d.accesses)):
             if operand.kind == VIEW or operand in self.inlined:
                 leaves.update(self.leaves[operand])
                 weight += self.weight[operand]
@@ -177,16 +186,49 @@ class _Grouping:
         if self.weight[d] > MAX_INLINED:
             return False
         uses = list(dict.fromkeys(self._uses(d)))
-        repeated = any(u.repeats for u in uses)
         widest = max((_points(u) for u in uses), key=amount, default=d.numel)
-        expands = repeated or not (same(widest, d.numel) or _smaller(widest, d.numel))
+        expands = not (same(widest, d.numel) or _smaller(widest, d.numel))
+        again = self._computed_again(d)
         if self.dear[d] == 0:
+            if again * self.weight[d] > _worth(d):
+                return False
             if len(uses) <= 1:
                 return True
             # Computing again reads the leaves; loading reads `d`, and someone wrote it.
             cost = sum((leaf.bytes for leaf in self.leaves[d]), start=0 * d.bytes)
             return not _smaller(d.bytes * 5, cost * 4)
-        return len(uses) <= 1 and not expands
+        return len(uses) <= 1 and not expands and again == 0
+
+    def _computed_again(self, d: Definition) -> float:
+        """How often it is computed again, at each point, if its readers compute it.
+
+        `x[1:] + x[:-1]` computes each element of `x` twice, so once again. Readers that read
+        it at the same index of their own may share a loop, and count once.
+        """
+        found: dict[tuple[object, ...], float] = {}
+        stack: list[tuple[Definition, tuple[object, ...]]] = [(d, ())]
+        while stack:
+            read, way = stack.pop()
+            for reader in self.readers.get(read, ()):
+                for access in dict.fromkeys(reader.accesses):
+                    if access.operand is not read:
+                        continue
+                    own = reader.folding.full if reader.folding else reader.size
+                    here = way if _is_own(access.index, own) else (access.index, *way)
+                    if reader.kind == VIEW:
+                        stack.append((reader, here))
+                    elif reader.computed:
+                        points = self._reading_points(reader)
+                        found[here] = max(found.get(here, 0.0), points)
+        if len(found) <= 1:
+            return 0.0
+        every = max(amount(d.numel), *found.values(), 1.0)
+        return max(sum(found.values()) / every - 1, 0.0)
+
+    def _reading_points(self, d: Definition) -> float:
+        """Number of points at which `d` is computed: `cat` computes all its pieces at all."""
+        wider = self._uses(d) if d.kind == MAP and d not in self.pinned else ()
+        return max(amount(_points(u)) for u in (d, *wider))
 
     # ── groups ────────────────────────────────────────────────────────────────────────────
 
@@ -321,13 +363,18 @@ class _Grouping:
         """True if all that `d` takes from the group is of its own point."""
         if not any(self.home.get(leaf) is group for leaf in self.leaves[d]):
             return True
-        members = {m: _level(m, frame) for m in group.members}
-        trial = Trial(frame, {**members, d: _level(d, frame)}, self.inlined)
+        members = {m: _level(m, frame) for m in (*group.members, d)}
+        trial = Trial(frame, members, self.inlined, self._saved(group, (d,)))
         try:
             trial.compute(d)
         except NotHere:
             return False
         return True
+
+    def _saved(self, group: Group, readers: Iterable[Definition]) -> int:
+        """Values that may be computed again if `readers` then need no memory of `group`."""
+        read = {leaf for d in readers for leaf in self.leaves[d]}
+        return sum(_worth(m) for m in group.members if m in read)
 
     def _may_hoist(self, d: Definition, group: Group) -> bool:
         """True if `d` may be computed with the group, with a note if that is early."""
@@ -402,7 +449,9 @@ class _Grouping:
         if not self._allow(start, end, first.before | second.before):
             return
         ordered = sorted(members, key=lambda d: d.position)
-        trial = Trial(frame, {m: _level(m, frame) for m in ordered}, self.inlined)
+        levels = {m: _level(m, frame) for m in ordered}
+        saved = self._saved(first, second.members) + self._saved(second, first.members)
+        trial = Trial(frame, levels, self.inlined, saved)
         try:
             for member in ordered:
                 trial.compute(member)
@@ -431,6 +480,18 @@ class _Grouping:
             done |= 1 << ready.number
             left.remove(ready)
             yield ready
+
+
+def _worth(d: Definition) -> int:
+    """Primitives that cost as much as one element of `d` written to memory and read again."""
+    return AGAIN.get(d.device.type, 1) * 2 * max(d.dtype.itemsize, 4)
+
+
+def _is_own(index: Index, size: tuple[Expr, ...]) -> bool:
+    """True for the index that is the reader's own."""
+    return len(index) == len(size) and all(
+        i == symbol(f"d{k}") for k, i in enumerate(index)
+    )
 
 
 def _points(d: Definition) -> Expr:

@@ -11,15 +11,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 
+from torch.utils._sympy.functions import FloorDiv, Mod
+
 from .deep import Deep
 from .definitions import REDUCTION, VIEW, Definition
 from .indexing import Index, simplify
 from .indirect import places
-from .loops import Buffer, Const, Expr, Load, Ref, Value
+from .loops import Buffer, Const, Expr, Load, Op, Ref, Value, walk
 from .spaces import Frame, Space
 
 IDENTITY = {"sum": 0, "prod": 1, "any": False, "all": True}
 """What the reduction of nothing gives; the other kinds have no such value."""
+
+
+DIVISION = 4
+"""Primitives that a division in an index counts as: neighbours are then loaded one by one."""
 
 
 class NotHere(Exception):
@@ -29,8 +35,8 @@ class NotHere(Exception):
 class Trial:
     """Computes values of a group's members at the point at hand.
 
-    `load(definition, index)` makes the value of what is memory; by default a placeholder,
-    which is enough to find out whether a member fits.
+    Where `most` is given, a member does not fit if more values than that are computed again:
+    values of members for other points than the one at hand.
     """
 
     def __init__(
@@ -38,8 +44,12 @@ class Trial:
         frame: Frame,
         members: dict[Definition, str],
         inlined: set[Definition] | frozenset[Definition],
+        most: int | None = None,
     ) -> None:
         self.members = members
+        self.most = most
+        self._counted: set[Value] = set()
+        self._again = 0
         self.inlined = inlined
         self.space = Space(frame, self._shapes())
         self._value = Deep(self._compute)
@@ -90,7 +100,10 @@ class Trial:
             index = self.space.index(d.folding.full, "inner")
             return d.folding.value(self.read, index)
         assert d.at is not None
-        return d.at(self.read, self.places[d])
+        value = d.at(self.read, self.places[d])
+        if self.most is not None:
+            self._counted.update(walk([value], self._counted))
+        return value
 
     def _read(self, d: Definition, index: Index) -> Value:
         if d.kind == VIEW:
@@ -107,11 +120,23 @@ class Trial:
             if d.kind == REDUCTION or d.dear:
                 raise NotHere(f"{d.name} at {index}")
             assert d.at is not None
-            return d.at(self.read, index)
+            value = d.at(self.read, index)
+            self._count(value)
+            return value
         if d in self.inlined:
             assert d.at is not None
             return d.at(self.read, index)
         return self.load(d, index)
+
+    def _count(self, value: Value) -> None:
+        """Counts what is computed for a point that is not the one at hand."""
+        if self.most is None:
+            return
+        new = list(walk([value], self._counted))
+        self._counted.update(new)
+        self._again += sum(_price(v) for v in new)
+        if self._again > self.most:
+            raise NotHere(f"{self._again} values again")
 
     def member(self, d: Definition) -> Value:
         """The value that a member has at the point at hand."""
@@ -131,6 +156,13 @@ class Trial:
         )
         offset = simplify(offset, self.space.ranges)
         return Load(buffer, offset, None, places(offset))
+
+
+def _price(value: Value) -> int:
+    """Primitives that a value costs, its operands left out."""
+    if isinstance(value, Load):
+        return 1 + DIVISION * len(value.index.atoms(FloorDiv, Mod))
+    return isinstance(value, Op) and value.name != "cast"
 
 
 def memory(d: Definition) -> Buffer:

@@ -69,7 +69,6 @@ class Builder:
         dtype: torch.dtype | None = None,
         name: str = "",
         kind: str = MAP,
-        repeats: bool = False,
     ) -> Definition:
         """A tensor computed element by element.
 
@@ -90,7 +89,6 @@ class Builder:
             stride,
             name,
             at=at,
-            repeats=repeats,
         )
 
     def view(

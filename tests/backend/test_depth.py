@@ -28,6 +28,7 @@ PROGRAMS: dict[str, tuple[int, Sequence[str]]] = {
     "squares": (200, ["x = x * x"]),
     "sums": (40, ["x = x - x.mean(1, keepdim=True)", "x = x * 1.25"]),
     "layers": (100, ["x = x @ w", "x = torch.relu(x)", "x = x + 1", "x = x / 16"]),
+    "rolled": (60, ["x = torch.cat([x[:, 1:], x[:, :1]], 1)", "x = x * 1.5"]),
     "chosen": (200, ["x = torch.where(x > 0, x, x * 0.5)", "x = x - 0.1"]),
 }
 """How many statements in a row, taken in turns from which."""
