@@ -220,7 +220,8 @@ def build_function(
         _move_to_origins(node, file, first_line, lines, text)
     code = _code_in_scope(node, file, {*cells, *names}, class_name)
     qualname = qualname or node.name
-    code = _qualified(code, class_name, qualname, locals_name or f"{qualname}.<locals>")
+    within = locals_name or f"{qualname}.<locals>"
+    code = _qualified(code, class_name, qualname, within, _given_names(node))
     closure = []
     for name in code.co_freevars:
         # The user's variable wins: compiler names are chosen not to meet any of them.
@@ -306,8 +307,37 @@ def _code_in_scope(
     return found.replace(co_name=name)
 
 
+def _given_names(node: ast.FunctionDef) -> dict[str, str]:
+    """Returns the qualified names that functions are given right behind their definitions.
+
+    So the text spells them where a function is from an inlined one; what is defined in it
+    has names that begin with them.
+    """
+    found: dict[str, str] = {}
+    for block in ast.walk(node):
+        made = None
+        statements = getattr(block, "body", ())
+        for statement in statements if isinstance(statements, list) else ():
+            match statement:
+                case ast.FunctionDef(name=name):
+                    made = name
+                case ast.Assign(
+                    targets=[ast.Attribute(value=ast.Name(id=name), attr=attribute)],
+                    value=ast.Constant(value=str(value)),
+                ) if name == made:
+                    if attribute == "__qualname__":
+                        found[name] = value
+                case _:
+                    made = None
+    return found
+
+
 def _qualified(
-    code: CodeType, class_name: str | None, qualname: str, locals_name: str
+    code: CodeType,
+    class_name: str | None,
+    qualname: str,
+    locals_name: str,
+    given: Mapping[str, str],
 ) -> CodeType:
     """Gives what is defined in a function the qualified names that it has in the user's.
 
@@ -317,25 +347,28 @@ def _qualified(
     around = f"{_FACTORY}.<locals>." + (f"{class_name}." if class_name else "")
     compiled = f"{around}{_PLACEHOLDER}.<locals>"
 
-    def visit(code: CodeType, own: str | None = None) -> CodeType:
+    def visit(code: CodeType, old: str, new: str, own: str | None = None) -> CodeType:
         constants: list[Any] = []
         for value in code.co_consts:
             if isinstance(value, CodeType):
-                value = visit(value)
-            elif type(value) is str and value.startswith(compiled):
-                value = locals_name + value.removeprefix(compiled)
+                name = value.co_name
+                if own and name in given:
+                    value = visit(value, f"{old}.{name}", given[name])
+                else:
+                    value = visit(value, old, new)
+            elif type(value) is str and value.startswith(old):
+                value = new + value.removeprefix(old)
             constants.append(value)
         changed: dict[str, Any] = {"co_consts": tuple(constants)}
         if sys.version_info >= (3, 11):
-            rest = code.co_qualname.removeprefix(compiled)
-            changed["co_qualname"] = own or locals_name + rest
+            changed["co_qualname"] = own or new + code.co_qualname.removeprefix(old)
         if own:
             # What tracebacks and log records call the function.
             shown = locals_name.removesuffix(".<locals>")
             changed["co_name"] = shown.rpartition(".")[2]
         return code.replace(**changed)
 
-    return visit(code, qualname)
+    return visit(code, compiled, locals_name, qualname)
 
 
 def _codes_below(code: CodeType) -> Iterator[CodeType]:

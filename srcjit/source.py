@@ -35,6 +35,9 @@ __all__ = ["FunctionSource", "SourceUnavailable", "find_source"]
 Positions = Mapping[cst.CSTNode, CodeRange]
 
 
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionSource:
     """The definition of one function.
@@ -72,7 +75,9 @@ class FunctionSource:
     @property
     def locals_name(self) -> str:
         """What the qualified names of functions and classes defined in it begin with."""
-        return f"{self.scope or self.qualname}.<locals>"
+        around = self.scope or self.qualname
+        # Python counts a comprehension's function in, but has no locals of it.
+        return around if around.endswith(_COMPREHENSIONS) else f"{around}.<locals>"
 
     @cached_property
     def printed(self) -> tuple[str, Positions]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,25 @@ def _scope(frame: Frame, node: Any) -> Frame:
         tree=frame.source.tree,
         origins=frame.origins,
         class_name=frame.source.class_name,
-        scope=frame.source.scope,
+        scope=_qualified(frame, node),
     )
     return Frame(source, frame.scope, set(bound), {}, frame.origins, parent=frame)
+
+
+def _qualified(frame: Frame, node: Any) -> str:
+    """What the qualified names of functions made in a comprehension begin with."""
+    word = _WORDS[type(node)]
+    if sys.version_info >= (3, 12) and not isinstance(node, cst.GeneratorExp):
+        return frame.source.scope  # it is no function of its own
+    return f"{frame.source.locals_name}.{word}"
+
+
+_WORDS: dict[type, str] = {
+    cst.ListComp: "<listcomp>",
+    cst.SetComp: "<setcomp>",
+    cst.DictComp: "<dictcomp>",
+    cst.GeneratorExp: "<genexpr>",
+}
 
 
 def _run(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from ..blocks import line
 from ..resume import function_of
 from .nested_functions import free_names, unbound_names
 from .resuming import add_native, user_cells
@@ -33,6 +34,7 @@ def make_elsewhere(
     function: FunctionValue,
     statement: cst.FunctionDef,
     mapping: dict[str, str],
+    named: list[str],
 ) -> None:
     """Emits the call of a function that makes `function`.
 
@@ -41,6 +43,7 @@ def make_elsewhere(
         function: What is made.
         statement: Its definition, with the variables of the program.
         mapping: What the program calls the variables that it closes over.
+        named: Lines that give it its names.
     """
     ev, frame = residual.ev, function.frame
     name, values = statement.name.value, statement.params
@@ -59,9 +62,8 @@ def make_elsewhere(
     unbound = unbound_names(function) - {name, *names}
     cells = {**frame.scope.cells, **{missing: CellType() for missing in unbound}}
     maker = ev.namer.fresh(f"make_{name}")
-    returned = cst.parse_statement(f"return {name}\n")
-    assert isinstance(returned, cst.SimpleStatementLine)
-    tree = function_of(maker, params, [statement, returned])
+    behind = [line(text) for text in (*named, f"return {name}")]
+    tree = function_of(maker, params, [statement, *behind])
     frame.origins.inherit(tree, function.node)
     add_native(ev, frame, maker, tree, cells)
     origin = ev.origin_of(frame, function.node)

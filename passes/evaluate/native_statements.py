@@ -106,7 +106,10 @@ def emit_native(
     if (
         needs_own_globals(ev, frame)
         or used_globals(frame, statements)
-        or ((apart or _made_otherwise(ev, statements)) and not has_return(statements))
+        or (
+            (apart or _made_otherwise(ev, frame, statements))
+            and not has_return(statements)
+        )
     ):
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
     leave_unbound(ev, set(missing_cells(frame, statements)))
@@ -160,19 +163,29 @@ def emit_native(
     return {name: renamed[name] for name in bound}
 
 
-def _made_otherwise(ev: Evaluator, statements: list[Any]) -> bool:
-    """Whether a function or class would be made in a variable of another name.
+def _made_otherwise(ev: Evaluator, frame: Frame, statements: list[Any]) -> bool:
+    """Whether a function or class that is made would get another name.
 
-    Its `__name__` is that of the definition, and a decorator or base class may read it
-    before anybody could set it right.
+    Its `__name__` is that of the definition, and its `__qualname__` begins with that of the
+    function around; a decorator or base class may read them before anybody could set them
+    right.
     """
-    made = {
-        part.name.value
+    made = [
+        part
         for statement in statements
         for part in subtree(statement)
-        if isinstance(part, cst.FunctionDef | cst.ClassDef)
+        if isinstance(part, _NAMED)
+    ]
+    if made and frame.source.locals_name != ev.source.locals_name:
+        return True
+    names = {
+        p.name.value for p in made if isinstance(p, cst.FunctionDef | cst.ClassDef)
     }
-    return not made & writes(statements) <= ev.own_locals
+    return not names & writes(statements) <= ev.own_locals
+
+
+_NAMED = (cst.FunctionDef, cst.ClassDef, cst.Lambda, cst.GeneratorExp)
+"""What makes an object with a qualified name."""
 
 
 def _probe(name: str, unbound_value: str) -> str:

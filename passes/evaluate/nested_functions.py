@@ -208,8 +208,8 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
         if text != free:
             mapping[free] = text
     captures = len(residual.lines)
-    named = source.tree.with_changes(name=cst.Name(name), decorators=())
-    statement: Any = rename(named, mapping, function.frame.origins)
+    renamed = source.tree.with_changes(name=cst.Name(name), decorators=())
+    statement: Any = rename(renamed, mapping, function.frame.origins)
     params = statement.params
     for param in [*params.posonly_params, *params.params, *params.kwonly_params]:
         if param.default is not None:
@@ -223,10 +223,16 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     holding = any(mentions(line, name) for line, _, _ in residual.lines[place:captures])
     if foreign and holding:
         raise Break("SJ020", f"`{source.name}` is held by what it captures")
+    names = {"__qualname__": source.qualname}
+    if name != function.function_name:
+        names = {"__name__": function.function_name, **names}
+    named = [f"{name}.{attribute} = {text!r}" for attribute, text in names.items()]
     if foreign:
-        make_elsewhere(residual, function, statement, mapping)
+        make_elsewhere(residual, function, statement, mapping, named)
     else:
         residual.emit_statement(statement, origin, origins=function.frame.origins)
+        for line in named:
+            residual.emit(line)
     if (mapping or foreign) and origin is not None:
         made = dataclasses.replace(
             source,
@@ -244,9 +250,6 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
             for other in known
         ):
             known.append(made)
-    if name != function.function_name:
-        residual.emit(f"{name}.__name__ = {function.function_name!r}")
-    residual.emit(f"{name}.__qualname__ = {source.qualname!r}")
     if holding:
         # What it captures holds it; it reads that only when it is called.
         residual.lines[place:] = [
