@@ -304,7 +304,13 @@ class Dispatcher:
             if os.environ.get(RAISE) == "1":
                 raise
             diagnostic = getattr(problem, "diagnostic", None)
-            if not isinstance(diagnostic, Diagnostic):
+            if isinstance(problem, RecursionError):
+                diagnostic = Diagnostic(
+                    "SJ040",
+                    f"`{self.function.__qualname__}` nests deeper than Python's stack is",
+                    hint="compute it in several statements, or raise the recursion limit",
+                )
+            elif not isinstance(diagnostic, Diagnostic):
                 message = f"{type(problem).__name__}: {_first_line(problem)}"
                 diagnostic = Diagnostic("SJ900", message)
             self._stop(diagnostic, problem)

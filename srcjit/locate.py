@@ -100,12 +100,17 @@ class SourceFile:
         return self.by_line.get(line, [])
 
     def _collect(self, node: ast.AST, class_name: str | None) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, AnyFunction):
-                definition = Definition(child, class_name)
-                self.by_line.setdefault(_marked(child).lineno, []).append(definition)
-            inner = child.name if isinstance(child, ast.ClassDef) else class_name
-            self._collect(child, inner)
+        # In the order of the text, without recursion: `a + b + c + …` nests to the left.
+        stack = [(node, class_name)]
+        while stack:
+            node, class_name = stack.pop()
+            if isinstance(node, AnyFunction):
+                definition = Definition(node, class_name)
+                self.by_line.setdefault(_marked(node).lineno, []).append(definition)
+            elif isinstance(node, ast.ClassDef):
+                class_name = node.name
+            children = list(ast.iter_child_nodes(node))
+            stack.extend((child, class_name) for child in reversed(children))
 
     def codes(
         self, candidates: list[Definition], name: str, flags: int

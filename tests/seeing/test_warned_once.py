@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
 
@@ -110,6 +111,18 @@ def test_a_fault(warned, monkeypatch):
         f(torch.ones(4))
     (text,) = warned()
     assert text.startswith("compiler fault[SJ900]")
+
+
+def test_an_expression_deeper_than_the_stack(warned, tmp_path, monkeypatch):
+    """Eager runs any depth that Python parses; that it is not compiled is no fault."""
+    monkeypatch.delenv("SRCJIT_RAISE", raising=False)
+    text = "def f(x):\n    return " + " + ".join(["x"] * 1500) + "\n"
+    (tmp_path / "deep_sum.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    f = importlib.import_module("deep_sum").f
+    assert torch.equal(srcjit.jit(f)(X), f(X))
+    (text,) = warned()
+    assert text.startswith("graph break[SJ040]: `f` nests deeper than Python's stack")
 
 
 def test_told_again_after_a_reset(warned):
