@@ -446,7 +446,12 @@ class Dispatcher:
 
     def _stub_code(self) -> CodeType:
         # A call may still be in the old stub, so its lines stay what they are.
-        file = f"<dispatch stub {next(_stub_numbers)} of {self.function.__qualname__}>"
+        # By these two words `warnings` and `logging` know frames that they do not count, so
+        # that `stacklevel=2` is the user's caller.
+        file = (
+            f"<dispatch stub {next(_stub_numbers)} of {self.function.__qualname__}, "
+            "skipped like importlib._bootstrap>"
+        )
         register_lines(file, self.stub_text)
         scope: dict[str, Any] = {"DEFAULT": None}
         exec(compile(self.stub_text, file, "exec"), scope)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import io
 import logging
+import sys
 import time
 import warnings
 from types import WrapperDescriptorType
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 # ── what a native call can do ───────────────────────────────────────────────────────
 
 _HARMLESS: set[Any] = {
-    builtins.print,
     builtins.open,
     builtins.input,
     builtins.id,
@@ -55,7 +56,6 @@ _HARMLESS: set[Any] = {
     builtins.bool,
     builtins.len,
     builtins.hash,
-    warnings.warn,
     time.time,
     time.perf_counter,
     time.perf_counter_ns,
@@ -82,7 +82,18 @@ _RESULTS: dict[Any, type] = {
 
 def is_harmless(obj: Any) -> bool:
     """Whether a native call of `obj` changes nothing that evaluation tracks."""
+    if obj is warnings.warn:
+        return not _warnings_are_heard()
+    if obj is print:
+        # What stands in for a stream may be an object of the program's.
+        return sys.stdout is None or is_a(sys.stdout, io.IOBase)
     return is_member(obj, _HARMLESS)
+
+
+def _warnings_are_heard() -> bool:
+    """Whether a warning goes to the program: `catch_warnings(record=True)` fills a list."""
+    hooks = warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
+    return any(getattr(hook, "__module__", "") != "warnings" for hook in hooks)
 
 
 def is_harmless_method(obj: Any, name: str) -> bool:

@@ -12,6 +12,7 @@ import torch
 
 from ..kinds import is_a
 from .breaks import Break
+from .builtin_calls import is_harmless
 from .conversions import fold
 from .registry import HANDLERS, Handler, evaluates
 from .sources import Called
@@ -130,16 +131,17 @@ def is_pure_numpy(obj: Any) -> bool:
 # ── side effects ────────────────────────────────────────────────────────────────────
 
 
-def _side_effect(name: str) -> Handler:
+def _side_effect(name: str, function: Any = None) -> Handler:
     def call(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        raise Break("SJ012", f"call to `{name}` has a side effect", harmless=True)
+        harmless = function is None or is_harmless(function)
+        raise Break("SJ012", f"call to `{name}` has a side effect", harmless=harmless)
 
     return call
 
 
 _builtin: Any
 for _builtin in (print, open, input, warnings.warn):
-    HANDLERS[_builtin] = _side_effect(_builtin.__name__)
+    HANDLERS[_builtin] = _side_effect(_builtin.__name__, _builtin)
 for _name in ("debug", "info", "warning", "error", "critical", "log", "exception"):
     HANDLERS[getattr(logging, _name)] = _side_effect(f"logging.{_name}")
 for _function in (

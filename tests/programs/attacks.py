@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import warnings
 
 import torch
 
@@ -582,6 +583,34 @@ def writes_to_what_is_detached(x):
     return first, second, third
 
 
+class Listening:
+    """Stands in for a stream, and counts what is written to it."""
+
+    def __init__(self):
+        self.heard = []
+
+    def write(self, text):
+        self.heard.append(text)
+
+    def flush(self):
+        pass
+
+
+def warnings_and_prints_that_are_heard(x):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before = len(caught)
+        warnings.warn("once", stacklevel=1)
+        first = [before, len(caught), [str(w.message) for w in caught]]
+        warnings.warn("twice", stacklevel=1)
+        y = x * len(caught)
+    stream = Listening()
+    with contextlib.redirect_stdout(stream):
+        print("a", "b")
+        y = y + len(stream.heard)
+    return y, first, stream.heard
+
+
 def _several():
     return ([torch.full((2,), v) for v in (-1.0, 0.0, 1.0, 2.0)],)
 
@@ -603,6 +632,7 @@ ATTACKS = {
         lambda i=i: (torch.ones(2), i) for i in range(6)
     ],
     versions_of_what_is_made_in_steps: [_one],
+    warnings_and_prints_that_are_heard: [_one],
     writes_to_what_is_detached: [_one, _wanted],
     two_names_of_one_tensor_in_try: [_same],
     closure_that_rebinds_in_with: [_same],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+import warnings
 
 import pytest
 import torch
@@ -111,3 +112,15 @@ def test_generators_and_c_functions_run_as_they_are(caplog):
     assert len(caplog.records) == 4
     with pytest.raises(TypeError, match="jit an instance, or decorate the methods"):
         srcjit.jit(dict)
+
+
+def test_a_warning_names_the_caller() -> None:
+    def old(x: torch.Tensor) -> torch.Tensor:
+        warnings.warn("use new", DeprecationWarning, stacklevel=2)
+        return x + 1
+
+    jitted = srcjit.jit(old, options={"stage": "specialize"})
+    for _ in range(2):
+        with pytest.warns(DeprecationWarning) as caught:
+            jitted(torch.ones(2))
+        assert caught[0].filename == __file__
