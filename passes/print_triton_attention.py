@@ -9,8 +9,8 @@ becomes, for each block of rows of each `z`:
         product = tl.dot(query, tl.load(keys))
         score = …                                         # the score function, point by point
         higher = tl.maximum(peak, tl.max(score, 1, keep_dims=True))
-        weight = tl.exp2((score - higher) * LOG2_E)       # at most 1
-        fading = tl.exp2((peak - higher) * LOG2_E)        # what was seen counts for less
+        weight = exp2_f32((score - higher) * LOG2_E)      # at most 1
+        fading = exp2_f32((peak - higher) * LOG2_E)       # what was seen counts for less
         total = total * fading + tl.sum(weight, 1, keep_dims=True)
         mixed = tl.dot(weight, tl.load(values), mixed * fading)
         peak = higher
@@ -378,6 +378,7 @@ class _Printer(Expressions):
         ]
         if partial:
             lines.append(f'{score} = tl.where({j_live}, {score}, float("-inf"))')
+        self.library.add("exp2_f32")
         higher, weight, fading, shift = map(
             self.names, ("higher", "weight", "fading", "shift")
         )
@@ -387,8 +388,8 @@ class _Printer(Expressions):
         lines += [
             f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1, keep_dims=True))",
             f'{shift} = tl.where({higher} == float("-inf"), 0.0, {higher})',
-            f"{weight} = tl.exp2(({score} - {shift}) * {LOG2_E})",
-            f"{fading} = tl.exp2(({self.peak} - {shift}) * {LOG2_E})",
+            f"{weight} = exp2_f32(({score} - {shift}) * {LOG2_E})",
+            f"{fading} = exp2_f32(({self.peak} - {shift}) * {LOG2_E})",
             f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1, keep_dims=True)",
             f"{self.mixed} = tl.dot({narrow}, {value_live}, {self.mixed} * {fading}{tf32})",
             f"{self.peak} = {higher}",

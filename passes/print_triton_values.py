@@ -90,6 +90,9 @@ LIBDEVICE = (
 ).split()
 """Primitives that are libdevice functions of the same name."""
 
+SHORT = ("rsqrt", "exp", "exp2")
+"""Those of which `srcjit.runtime.triton_library` has an equal for float32."""
+
 LIBRARY = {
     "floordiv": "floor_divide",
     "mod": "remainder",
@@ -171,7 +174,7 @@ def primitive_text(
     plain = [a for a, _ in args]
     listed = ", ".join(plain)
     if name in LIBDEVICE:
-        return f"libdevice.{name}({listed})", ATOM
+        return f"{_function(name, dtype)}({listed})", ATOM
     if name in LIBRARY:
         return f"{LIBRARY[name]}({listed})", ATOM
     if name in CALLS:
@@ -200,7 +203,7 @@ def primitive_text(
         case "round":
             return f"libdevice.rint({listed})", ATOM
         case "sigmoid":
-            below = f"1.0 + libdevice.exp(-{paren(args[0], ATOM)})"
+            below = f"1.0 + {_function('exp', dtype)}(-{paren(args[0], ATOM)})"
             return (
                 (f"1.0 / ({below})", PRODUCT)
                 if wide
@@ -229,6 +232,12 @@ def primitive_text(
             beyond = "0" if dtype is torch.uint8 else f"{a} >> {bits - 1}"
             return f"tl.where({outside}, {beyond}, {a} >> ({b} & {bits - 1}))", ATOM
     raise KeyError(name)
+
+
+def _function(name: str, dtype: torch.dtype) -> str:
+    """An accurate function of floating-point numbers of a type."""
+    short = name in SHORT and dtype is torch.float32
+    return f"{name}_f32" if short else f"libdevice.{name}"
 
 
 def float8_name(dtype: torch.dtype) -> str:

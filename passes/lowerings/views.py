@@ -29,32 +29,58 @@ def reshape_index(
 ) -> Callable[[Index], Index]:
     """The index map of `x.view(target)`.
 
-    Dimensions that both shapes share at the front, and single dimensions, keep their index.
+    Dimensions that both shapes share keep their index; only runs of dimensions that became
+    others, as (8, 16) of (8, 16, 64) in (128, 64), are flattened and taken apart again.
     """
-    kept = 0
-    while kept < min(len(source), len(target)) and source[kept] == target[kept]:
-        kept += 1
-    source_rest, target_rest = tuple(source[kept:]), tuple(target[kept:])
-    wide = [s for s in source_rest if s != ONE]
-    if wide == [t for t in target_rest if t != ONE]:
-
-        def renamed(index: Index) -> Index:
-            digits = iter(
-                [i for i, t in zip(index[kept:], target_rest, strict=True) if t != ONE]
-            )
-            return (
-                *index[:kept],
-                *(ZERO if s == ONE else next(digits) for s in source_rest),
-            )
-
-        return renamed
+    if ZERO in source:
+        return lambda index: (ZERO,) * len(source)
+    runs = _runs(
+        [n for n, s in enumerate(source) if s != ONE],
+        [n for n, t in enumerate(target) if t != ONE],
+        source,
+        target,
+    )
 
     def remapped(index: Index) -> Index:
-        # NOTE: whoever reads knows the ranges of its axes and simplifies.
-        flat = flatten(index[kept:], target_rest)
-        return (*index[:kept], *unflatten(flat, source_rest, {}))
+        found: list[Expr] = [ZERO] * len(source)
+        for ours, theirs in runs:
+            digits: Index = tuple(index[n] for n in theirs)
+            if len(ours) > 1 or len(theirs) > 1:
+                # NOTE: whoever reads knows the ranges of its axes and simplifies.
+                flat = flatten(digits, [target[n] for n in theirs])
+                digits = unflatten(flat, [source[n] for n in ours], {})
+            for n, digit in zip(ours, digits, strict=True):
+                found[n] = digit
+        return tuple(found)
 
     return remapped
+
+
+def _runs(
+    ours: list[int], theirs: list[int], source: Sequence[Expr], target: Sequence[Expr]
+) -> list[tuple[list[int], list[int]]]:
+    """The shortest runs of dimensions of two shapes that have as many elements each."""
+    last: list[tuple[list[int], list[int]]] = []
+    while ours and theirs and source[ours[-1]] == target[theirs[-1]]:
+        last.insert(0, ([ours.pop()], [theirs.pop()]))
+    runs: list[tuple[list[int], list[int]]] = []
+    while ours and theirs:
+        left, right = source[ours[0]], target[theirs[0]]
+        m, n = 1, 1
+        while left != right and left.is_Integer and right.is_Integer:
+            if left < right and m < len(ours):
+                left, m = left * source[ours[m]], m + 1
+            elif right < left and n < len(theirs):
+                right, n = right * target[theirs[n]], n + 1
+            else:
+                break
+        if left != right:
+            break  # how many elements a run with symbols has is not asked
+        runs.append((ours[:m], theirs[:n]))
+        ours, theirs = ours[m:], theirs[n:]
+    if ours or theirs:
+        runs.append((ours, theirs))
+    return runs + last
 
 
 def view(b: Builder, x: Definition, *_: Any) -> Definition:

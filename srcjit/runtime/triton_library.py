@@ -36,6 +36,8 @@ from .triton_float8 import (
 )
 
 __all__ = [
+    "exp2_f32",
+    "exp_f32",
     "floor_divide",
     "fmax",
     "fmin",
@@ -55,6 +57,7 @@ __all__ = [
     "reduce_min",
     "reduce_prod",
     "remainder",
+    "rsqrt_f32",
     "tanh_to_bf16",
     "to_e4m3fn",
     "to_e4m3fnuz",
@@ -230,6 +233,7 @@ if triton.knobs.runtime.interpret:
         fmod=_elementwise(_exact_fmod),
         rint=_elementwise(torch.round),
     )
+    exp_f32, exp2_f32, rsqrt_f32 = libdevice.exp, libdevice.exp2, libdevice.rsqrt
     tanh_to_bf16 = libdevice.tanh
     fmax = _elementwise(torch.fmax)
     fmin = _elementwise(torch.fmin)
@@ -245,6 +249,68 @@ if triton.knobs.runtime.interpret:
 
 else:
     from triton.language.extra import libdevice
+
+    # NOTE: one function of libdevice in a kernel makes Triton read and link all of it, a
+    # quarter of the time that it takes for a small kernel. The three that are in most kernels
+    # (norms, softmax, SiLU, attention) are a few instructions: here they are, the same bits.
+
+    @triton.jit
+    def exp_f32(x):
+        """libdevice's exp of a float32: 2^n * 2^r, where n + r = x / ln 2 and n is whole.
+
+        1 / ln 2 has two parts, so that r is exact enough; n stands in the last bits of a sum
+        with 1.5 * 2^23 and comes from x / (252 ln 2) + 0.5 within [0, 1], which makes 0 of
+        the least results and inf of the largest; those bits, shifted, are 2^n.
+        """
+        return tl.inline_asm_elementwise(
+            """
+            {
+            .reg .f32 n, r, scale;
+            .reg .b32 bits;
+            fma.rn.f32 n, $1, 0f3BBB989D, 0f3F000000;
+            cvt.sat.f32.f32 n, n;
+            fma.rm.f32 n, n, 0f437C0000, 0f4B400001;
+            mov.b32 bits, n;
+            shl.b32 bits, bits, 23;
+            mov.b32 scale, bits;
+            add.rn.f32 n, n, 0fCB40007F;
+            neg.f32 n, n;
+            fma.rn.f32 r, $1, 0f3FB8AA3B, n;
+            fma.rn.f32 r, $1, 0f32A57060, r;
+            ex2.approx.ftz.f32 r, r;
+            mul.rn.f32 $0, r, scale;
+            }
+            """,
+            "=f,f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+
+    @triton.jit
+    def exp2_f32(x):
+        """libdevice's exp2 of a float32, an instruction of the hardware."""
+        return tl.inline_asm_elementwise(
+            "ex2.approx.f32 $0, $1;",
+            "=f,f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+
+    @triton.jit
+    def rsqrt_f32(x):
+        """libdevice's rsqrt of a float32, an instruction of the hardware."""
+        return tl.inline_asm_elementwise(
+            "rsqrt.approx.f32 $0, $1;",
+            "=f,f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
 
     @triton.jit
     def tanh_to_bf16(x):
@@ -367,7 +433,7 @@ def online_weighted_sum(x, peak, weight):
     if len(x.shape) == 1:
         rows = tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0]))
         weights = tl.reshape(weight, rows.shape)
-        total = tl.sum(libdevice.exp(rows - shift[None, :]) * weights, 0)
+        total = tl.sum(exp_f32(rows - shift[None, :]) * weights, 0)
     else:
-        total = libdevice.exp(x - shift) * weight
+        total = exp_f32(x - shift) * weight
     return total

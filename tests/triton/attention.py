@@ -409,6 +409,9 @@ def run_mended(name: str) -> dict[str, Any]:
         q[row], made[row], expected[row] = -INF, 0.0, math.nan
     made[1, 0, 3] = expected[1, 0, 3] = 0.0
     made[0, 0, 9, 0] = expected[0, 0, 9, 0] = 0.0
+    # Of this one, only the first scores are -inf.
+    k[0, 0, :70] = -INF
+    made[0, 0, 1030] = expected[0, 0, 1030] = 0.0
     mend(made, q, k, 0.125)
     got = laid_out(made)
     same = torch.equal(got.nan_to_num(9.0), expected.nan_to_num(9.0))
