@@ -14,7 +14,7 @@ becomes, for each block of rows of each `z`:
         total = total * fading + tl.sum(weight, 1, keep_dims=True)
         mixed = tl.dot(weight, tl.load(values), mixed * fading)
         peak = higher
-    tl.store(…, mixed / total)
+    tl.store(…, mixed * (1.0 / total))
 
 A row of which every score is -inf has the total 0 and becomes NaN, as in eager; so does a row
 with a score of +inf or NaN. Blocks that the score function hides from every row of the block
@@ -500,7 +500,8 @@ class _Printer(Expressions):
         ]
 
     def _finish(self) -> None:
-        result = f"{self.mixed} / {self.total}"
+        # NOTE: one division for a row; products are off by half a unit of float32 more.
+        result = f"{self.mixed} * (1.0 / {self.total})"
         if static(self.attention.columns.size) is None:
             # Over no columns at all, the second product is 0.
             size = paren(index_text(self.attention.columns.size, {}), SUM)
@@ -509,7 +510,7 @@ class _Printer(Expressions):
         output = self.attention.output
         name = self.names(label.name)
         comment = f"  # {label.comment}" if label.comment else ""
-        narrow = f"({result})" if not result.endswith(")") else result
+        narrow = result if result.startswith("tl.where(") else f"({result})"
         self.lines.append(f"{name} = {narrow}.to({TL[output.dtype]}){comment}")
         place = self.out.text(output, self.at.symbols, self.i, f"{self.e}[None, :]")
         mask = both(self.live, self._within(self.attention.width, self.e, "[None, :]"))

@@ -42,6 +42,7 @@ from .print_triton_values import (
     index_text,
     paren,
     primitive_text,
+    reciprocal,
     typed_operands,
 )
 
@@ -264,24 +265,27 @@ class Expressions:
                 if dtype in FLOAT8:
                     self.library.add(f"{prefix}_{float8_name(dtype)}")
             return cast_text(text, source.dtype, value.dtype, self.device)
-        typed = typed_operands(value.name)
-        branches = args[1:] if value.name == "where" else args
+        name, coarse = value.name, self.coarse.get(value)
+        if name == "div" and not isinstance(args[0], Const):
+            factor = reciprocal(args[1], coarse=coarse is not None)
+            if factor is not None:
+                name, args = "mul", (args[0], factor)
+        typed = typed_operands(name)
+        branches = args[1:] if name == "where" else args
         typed = typed or all(isinstance(a, Const) for a in branches)
         texts = [
             const_text(a, typed=typed) if isinstance(a, Const) else self.known[a]
             for a in args
         ]
-        if value.name in REPEATED:
+        if name in REPEATED:
             texts = [
                 t if t[0].isidentifier() else (self._named(a, t), ATOM)
                 for a, t in zip(args, texts, strict=True)
             ]
-        text = primitive_text(
-            value.name, args[-1].dtype, texts, coarse=self.coarse.get(value)
-        )
-        for name in LIBRARY:
-            if f"{name}." in text[0] or f"{name}(" in text[0]:
-                self.library.add(name)
+        text = primitive_text(name, args[-1].dtype, texts, coarse=coarse)
+        for known in LIBRARY:
+            if f"{known}." in text[0] or f"{known}(" in text[0]:
+                self.library.add(known)
         return text
 
     def _named(self, value: Value, text: Text) -> str:

@@ -19,6 +19,7 @@ correctly rounded division and square root, libdevice for functions, NaN that pr
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -28,7 +29,7 @@ import torch
 
 from srcjit.runtime.float8 import converts, saturates
 
-from .loops import FLOAT8, Const, Expr
+from .loops import FLOAT8, Const, Expr, Value
 
 Text = tuple[str, int]
 """Text of an expression and how tightly its outermost operator binds."""
@@ -232,6 +233,32 @@ def primitive_text(
             beyond = "0" if dtype is torch.uint8 else f"{a} >> {bits - 1}"
             return f"tl.where({outside}, {beyond}, {a} >> ({b} & {bits - 1}))", ATOM
     raise KeyError(name)
+
+
+def reciprocal(divisor: Value, *, coarse: bool) -> Const | None:
+    """A number to multiply by instead of dividing by another, where that is as good.
+
+    It is exact for powers of two. PyTorch's CUDA kernels multiply by that of any number; as
+    others divide, it is done only where the result is rounded to 16 bits at once.
+
+        >>> half = reciprocal(Const(2.0, torch.float32), coarse=False)
+        >>> half.value
+        0.5
+        >>> reciprocal(Const(3.0, torch.float32), coarse=False)
+    """
+    if not isinstance(divisor, Const) or divisor.dtype not in (
+        torch.float32,
+        torch.float64,
+    ):
+        return None
+    number = float(divisor.value)
+    if not 2.0**-100 <= abs(number) <= 2.0**100:
+        return None
+    if divisor.dtype is torch.float32:
+        (number,) = struct.unpack("f", struct.pack("f", number))
+    if not coarse and abs(math.frexp(number)[0]) != 0.5:
+        return None
+    return Const(1.0 / number, divisor.dtype)
 
 
 def _function(name: str, dtype: torch.dtype) -> str:

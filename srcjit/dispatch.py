@@ -29,7 +29,7 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from srcjit import control, interrupts, shared
+from srcjit import control, interrupts, ready, shared
 from srcjit.compiler import Specialization, compile_specialization
 from srcjit.continuations import make_stub
 from srcjit.diagnostics import (
@@ -145,17 +145,19 @@ class Dispatcher:
             return self._existing(values) or self.function
         # Signals wait, and what is logged meanwhile reaches the program's handlers when no
         # lock is held.
-        with interrupts.later(), held(), self.lock:
-            found = self._existing(values)
-            if found is None:
-                made = self._attempt(lambda: self._shared(values))
-                if made is None and self._may_compile(values):
-                    made = self._attempt(lambda: self._compile(values))
-                if made is not None:
-                    self.add(made)
-                    found = made.run
-            elif self._outdated:
-                self.regenerate()
+        with interrupts.later(), held():
+            self._attempt(ready.load_compiler)
+            with self.lock:
+                found = self._existing(values)
+                if found is None:
+                    made = self._attempt(lambda: self._shared(values))
+                    if made is None and self._may_compile(values):
+                        made = self._attempt(lambda: self._compile(values))
+                    if made is not None:
+                        self.add(made)
+                        found = made.run
+                elif self._outdated:
+                    self.regenerate()
         return found or self.function
 
     def _shared(self, values: tuple[Any, ...]) -> Specialization | None:
