@@ -1,0 +1,67 @@
+"""Imports what compiling takes, at the first compilation, all at once.
+
+PyTorch's fake tensors import TorchDynamo, and sympy a third of itself when it first adds three
+terms: left to themselves, such imports come in the middle of compiling whatever needs them
+first. Here they come together, ahead of all locks, and the cyclic garbage collector does not
+look at the hundreds of thousands of objects that they make and that live for ever: it would
+several times on the way, and twice behind it, in whatever call comes then.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import threading
+
+import torch
+
+from srcjit.runtime import triton_available
+
+MODULES = (
+    "srcjit.passes.pipeline",
+    "srcjit.passes.segment",
+    "srcjit.passes.emit",
+    "srcjit.passes.evaluate.instance_attributes",
+    # What others import inside functions.
+    "torch._dynamo",
+    "torch.fx.experimental.symbolic_shapes",
+    "sympy.assumptions.wrapper",
+    "sympy.tensor.tensor",
+)
+
+ON_GPU = ("srcjit.runtime.triton_library", "triton.compiler.code_generator")
+
+_lock = threading.Lock()
+_loaded = False
+
+
+def load_compiler() -> None:
+    """Imports what compiling takes; only the first call does anything.
+
+    NOTE: to be called without a lock held: finalizers of the program's may run.
+    """
+    global _loaded
+    if _loaded:
+        return
+    with _lock:
+        if _loaded:
+            return
+        collecting = gc.isenabled()
+        if collecting:
+            # What is young grows old together with the modules, so garbage goes first.
+            gc.collect(1)
+        try:
+            gc.disable()
+            for name in MODULES:
+                importlib.import_module(name)
+            if torch.cuda.is_available() and triton_available():
+                for name in ON_GPU:
+                    importlib.import_module(name)
+            if collecting and not gc.get_freeze_count():
+                # Together these move all objects to the oldest generation, unseen.
+                gc.freeze()
+                gc.unfreeze()
+            _loaded = True
+        finally:
+            if collecting:
+                gc.enable()

@@ -1,0 +1,70 @@
+"""The index map of a view, against PyTorch's own views."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+import sympy
+import torch
+
+from srcjit.passes.indexing import FloorDiv, Mod, symbol
+from srcjit.passes.lowerings.views import reshape_index
+
+SHAPES = [
+    ((8, 16, 6, 5), (128, 6, 5)),
+    ((128, 6, 5), (8, 16, 6, 5)),
+    ((2, 3, 4), (3, 2, 4)),
+    ((2, 3, 4), (24,)),
+    ((24,), (2, 3, 4)),
+    ((1, 6, 1), (2, 1, 3)),
+    ((4, 6), (2, 12)),
+    ((4, 3, 2, 5), (6, 2, 10)),
+    ((1,), ()),
+    ((), (1, 1)),
+    ((2, 0, 3), (0,)),
+    ((3, 1, 2), (3, 2)),
+]
+
+
+def splits(count: int, seed: int) -> tuple[int, ...]:
+    """A random shape of `count` elements."""
+    draw = random.Random(seed)
+    found = []
+    while count > 1:
+        part = draw.choice([d for d in range(2, count + 1) if count % d == 0])
+        found.append(part)
+        count //= part
+    return tuple(found) + (1,) * draw.randint(0, 1)
+
+
+RANDOM = [(splits(72, n), splits(72, n + 1000)) for n in range(20)]
+
+
+@pytest.mark.parametrize(("source", "target"), SHAPES + RANDOM)
+def test_elements(source: tuple[int, ...], target: tuple[int, ...]) -> None:
+    x = torch.arange(torch.Size(source).numel()).view(source)
+    view = x.view(target)
+    index = reshape_index(*(tuple(map(sympy.Integer, s)) for s in (source, target)))
+    for place in itertools.product(*map(range, target)):
+        found = index(tuple(map(sympy.Integer, place)))
+        assert x[tuple(map(int, found))] == view[place]
+
+
+def test_shared_dimensions_keep_their_index() -> None:
+    z, i, d, n = map(symbol, ("z", "i", "d", "n"))
+    sixteen, width = sympy.Integer(16), sympy.Integer(64)
+    index = reshape_index(
+        (sympy.Integer(8), sixteen, n, width), (sixteen * 8, n, width)
+    )
+    assert index((z, i, d)) == (FloorDiv(z, 16), Mod(z, 16), i, d)
+
+
+def test_runs_with_symbols() -> None:
+    n, a, b = map(symbol, ("n", "a", "b"))
+    four, eight = sympy.Integer(4), sympy.Integer(8)
+    index = reshape_index((n, four, eight), (4 * n, eight))
+    assert index((a, b)) == (FloorDiv(a, 4), Mod(a, 4), b)
+    back = reshape_index((4 * n, eight), (n, four, eight))
+    assert back((n, a, b)) == (4 * n + a, b)
