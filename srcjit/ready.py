@@ -32,7 +32,7 @@ MODULES = (
 ON_GPU = ("srcjit.runtime.triton_library", "triton.compiler.code_generator")
 
 _lock = threading.Lock()
-_loaded = False
+_loaded = threading.Event()
 
 
 def load_compiler() -> None:
@@ -40,11 +40,10 @@ def load_compiler() -> None:
 
     NOTE: to be called without a lock held: finalizers of the program's may run.
     """
-    global _loaded
-    if _loaded:
+    if _loaded.is_set():
         return
     with _lock:
-        if _loaded:
+        if _loaded.is_set():
             return
         collecting = gc.isenabled()
         if collecting:
@@ -61,7 +60,7 @@ def load_compiler() -> None:
                 # Together these move all objects to the oldest generation, unseen.
                 gc.freeze()
                 gc.unfreeze()
-            _loaded = True
+            _loaded.set()
         finally:
             if collecting:
                 gc.enable()
