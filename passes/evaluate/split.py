@@ -87,6 +87,8 @@ def record(ev: Evaluator, stop: Break) -> None:
         and ev.breaks[-1].origin.line == diagnostic.origin.line
     )
     if same_place:
+        if stop.needs_unknown:
+            return  # what follows from the break before it, which says why
         if ev.breaks[-1].code == "SJ103" and diagnostic.code == "SJ101":
             diagnostic = replace(diagnostic, message="branch on tensor data")
         ev.breaks[-1] = diagnostic
