@@ -21,7 +21,6 @@ from typing import Any
 import libcst as cst
 import torch
 
-from srcjit.diagnostics import GraphBreak
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
@@ -86,14 +85,12 @@ def specialize(
             )
         except ShareVariables as again:
             known = shared.get(again.place, frozenset())
-            if again.names <= known:
-                raise again.problem from again
+            # NOTE: what is shared is no variable any more, and cannot be met again.
+            assert not again.names <= known, again
             shared[again.place] = known | again.names
         except LeaveGenerator as again:
-            if again.site is None or again.site in left:
-                raise GraphBreak(
-                    "SJ002", "a generator is handed to Python half-way", again.site
-                ) from again
+            # NOTE: what is made at one of these places is no `Generator` any more.
+            assert again.site is not None and again.site not in left, again
             left |= {again.site}
         except FixSizes as problem:
             log.info("sizes are fixed: %s", problem)

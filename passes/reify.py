@@ -17,7 +17,6 @@ import torch
 
 from srcjit.origin import Origin, Origins
 
-from .evaluate.breaks import Break
 from .evaluate.lazy import LazyItems
 from .evaluate.values import (
     BuiltinMethod,
@@ -39,10 +38,10 @@ from .evaluate.values import (
     TupleValue,
     Unknown,
     Value,
-    described,
     is_constant,
 )
 from .kinds import is_a
+from .spelling import has_decimals
 
 if TYPE_CHECKING:
     from .evaluate.evaluator import Evaluator
@@ -286,7 +285,7 @@ class Reifier:
                 context = self.constant_name(value.value[0], value.value[0].__name__)
                 given = ", ".join(self.reify(Known(a)) for a in value.value[1])
                 return f"{context}({given})"
-        raise Break("SJ020", f"{described(value)} cannot be handed to Python")
+        raise AssertionError(value)
 
     def _mutable(self, value: Value, text: str, hint: str) -> str:
         if id(value) in self._inline:
@@ -346,7 +345,7 @@ def literal(obj: Any) -> str | None:
     if obj is None or obj is Ellipsis or is_a(obj, (bool, str, bytes)):
         return repr(obj) if obj is not Ellipsis else "..."
     if type(obj) is int:
-        return repr(obj)
+        return repr(obj) if has_decimals(obj) else None
     if type(obj) is float:
         if obj != obj and math.copysign(1, obj) < 0:
             return "float('-nan')"

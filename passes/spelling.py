@@ -138,6 +138,8 @@ def spell(
         return names(value)
     if isinstance(value, torch.SymInt):
         return spell_expr(as_expr(value), symbols)
+    if type(value) is int:
+        return repr(value) if has_decimals(value) else hex(value)
     if (
         value is None
         or value is Ellipsis
@@ -307,3 +309,12 @@ def needed_imports(text: str) -> tuple[str, ...]:
         if f"{module}." in text:
             found.append(line)
     return tuple(found)
+
+
+def has_decimals(value: int) -> bool:
+    """Whether Python spells an int in decimals: it refuses to with thousands of digits.
+
+    >>> has_decimals(1 << 64), has_decimals(1 << 16384)
+    (True, False)
+    """
+    return value.bit_length() < 4096

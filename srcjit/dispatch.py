@@ -92,7 +92,7 @@ class Dispatcher:
         self.function = function
         self.options = options
         self._continues = family is not None
-        self._family = family or Family()
+        self._family = family or Family(function.__qualname__)
         self.signature = Signature.of(function)
         self.disabled: str | None = None
         self.first_hints = hints or Hints()
@@ -339,13 +339,13 @@ class Dispatcher:
 
     def _stop(self, diagnostic: Diagnostic, problem: Exception) -> None:
         """Lets Python run the function from now on, and says why, once."""
+        whole = f"Python runs `{self._family.function}` as a whole"
+        if self._continues:
+            whole = f"Python runs what stands here of `{self._family.function}`"
         diagnostic = replace(
             diagnostic,
             origin=diagnostic.origin or definition_line(self.function),
-            notes=(
-                *diagnostic.notes,
-                f"Python runs `{self.function.__qualname__}` as a whole",
-            ),
+            notes=(*diagnostic.notes, whole),
         )
         if self.options.fullgraph and diagnostic.severity == "graph break":
             raise GraphBreakError(diagnostic) from None

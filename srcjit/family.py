@@ -16,9 +16,14 @@ COPIES = 8
 
 
 class Family:
-    """Counts the specializations of what begins at each line of a user's function."""
+    """Counts the specializations of what begins at each line of a user's function.
 
-    def __init__(self) -> None:
+    Attributes:
+        function: The user's function, by its qualified name.
+    """
+
+    def __init__(self, function: str) -> None:
+        self.function = function
         self._counts: Counter[tuple[str, int]] = Counter()
         self._told: set[tuple[str, int]] = set()
 

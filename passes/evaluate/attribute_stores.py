@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import FunctionType, MemberDescriptorType, ModuleType
+from types import FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +30,12 @@ from .values import (
 if TYPE_CHECKING:
     from .evaluator import Evaluator
 
-_PLAIN_SETATTR = (object.__setattr__, torch.nn.Module.__setattr__)
+_PLAIN_SETATTR = (
+    object.__setattr__,
+    torch.nn.Module.__setattr__,
+    SimpleNamespace.__setattr__,
+)
+_PLAIN = "store to an attribute of a plain object"
 
 
 def store(ev: Evaluator, base: Value, name: str, value: Value) -> None:
@@ -47,6 +52,8 @@ def store(ev: Evaluator, base: Value, name: str, value: Value) -> None:
         if hook is not None:
             call(ev, hook, constant(name), value)
             return
+    if isinstance(base, InstanceValue):
+        _check_library(base.cls)
     store_plainly(ev, base, name, value)
 
 
@@ -57,7 +64,6 @@ def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
     if isinstance(base, InstanceValue):
         if _by_property(ev, base, base.cls, name, value):
             return
-        _check_dataclass(base.cls, name)
         if base.name is not None:
             holder = base.name
             cls = base.cls
@@ -72,17 +78,27 @@ def store_plainly(ev: Evaluator, base: Value, name: str, value: Value) -> None:
         function_attributes.store(ev, base, name, value)
         return
     if isinstance(base, Known) and base.source is not None:
-        if not is_a(base.obj, (type, ModuleType)):
-            if _by_property(ev, base, type(base.obj), name, value):
-                return
-        _store_outside(ev, base, name, value)
+        cls = type(base.obj)
+        if is_a(base.obj, (type, ModuleType)):
+            raise Break("SJ021", f"store to attribute `{name}` of a {cls.__name__}")
+        ev.guards.type_of(base.source, base.obj)
+        if _library_setattr(cls) not in _PLAIN_SETATTR:
+            raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`", hint=_PLAIN)
+        if not _by_property(ev, base, cls, name, value):
+            _store_outside(ev, base, name, value)
         return
     raise Break("SJ021", f"store to attribute `{name}` of {described(base)}")
 
 
-def _check_dataclass(cls: Any, name: str) -> None:
+def _library_setattr(cls: type) -> Any:
+    """The `__setattr__` of the library's class that a class derives from."""
+    return next(c.__setattr__ for c in cls.__mro__ if is_frozen(c.__module__))
+
+
+def _check_library(cls: Any) -> None:
+    """Breaks where a library's class does something of its own on a store."""
     if cls.__setattr__ is not object.__setattr__ and not is_frozen_dataclass(cls):
-        raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
+        raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`", hint=_PLAIN)
 
 
 def is_frozen_dataclass(cls: type) -> bool:
@@ -97,16 +113,14 @@ def _by_property(
     """Stores through a property or another data descriptor; False if there is none."""
     static = class_lookup.class_attribute(cls, name)
     if cls.__dictoffset__ == 0 and not isinstance(static, MemberDescriptorType):
-        if static is class_lookup.MISSING or not class_lookup.is_data_descriptor(
-            static
-        ):
+        if static is class_lookup.MISSING or not class_lookup.takes_stores(static):
             raise Break(
                 "SJ030", f"raises AttributeError: `{cls.__name__}` has no slot `{name}`"
             )
     if static is class_lookup.MISSING:
         class_lookup.stays_absent(ev, cls, name)
         return False
-    if not class_lookup.is_data_descriptor(static):
+    if not class_lookup.takes_stores(static):
         owner = next(c for c in cls.__mro__ if name in c.__dict__)
         if not is_frozen(owner.__module__):
             holder = ev.guards.bind(owner, owner.__name__)
@@ -128,7 +142,7 @@ def _by_property(
             return True
     if user_descriptors.store(ev, base, cls, static, name, value):
         return True
-    raise Break("SJ021", f"`{name}` of `{cls.__name__}` is a descriptor")
+    raise Break("SJ021", f"`{name}` of `{cls.__name__}` is a descriptor", hint=_PLAIN)
 
 
 @evaluates(object.__setattr__, torch.nn.Module.__setattr__)
@@ -144,12 +158,7 @@ def _store_outside(ev: Evaluator, base: Known, name: str, value: Value) -> None:
     obj, source = base.obj, base.source
     assert source is not None
     cls = type(obj)
-    if is_a(obj, (type, ModuleType)):
-        raise Break("SJ021", f"store to attribute `{name}` of a {cls.__name__}")
-    ev.guards.type_of(source, obj)
-    library: Any = next(c.__setattr__ for c in cls.__mro__ if is_frozen(c.__module__))
-    if library not in _PLAIN_SETATTR:
-        raise Break("SJ021", f"`{cls.__name__}` defines `__setattr__`")
+    library = _library_setattr(cls)
     if is_a(obj, torch.nn.Module) and (
         name in obj._parameters
         or name in obj._modules

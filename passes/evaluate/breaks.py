@@ -81,13 +81,10 @@ class ShareVariables(Exception):
     A nested function shares them, and the pieces of a function that is split must, too.
     """
 
-    def __init__(
-        self, place: Place, names: frozenset[str], problem: GraphBreak
-    ) -> None:
+    def __init__(self, place: Place, names: frozenset[str]) -> None:
         super().__init__(place, names)
         self.place = place
         self.names = names
-        self.problem = problem
 
 
 class FixSizes(Exception):

@@ -31,13 +31,30 @@ from .values import (
     SliceValue,
     TensorValue,
     TupleValue,
+    Unknown,
     Value,
     constant,
+    described,
     is_constant,
 )
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
+
+
+def no_operand(value: Value) -> Break:
+    """The break for what PyTorch takes no part of an operation from."""
+    if isinstance(value, Unknown):
+        return Break("SJ020", "a tensor operation needs a value that is not known")
+    return Break("SJ015", f"{described(value)} is an operand of a tensor operation")
+
+
+def _no_result(result: Any) -> Break:
+    return Break(
+        "SJ105",
+        f"an operation returns a `{type(result).__name__}`",
+        hint="return tensors, numbers, or tuples and lists of them",
+    )
 
 
 class SegmentBuilder:
@@ -100,10 +117,7 @@ class SegmentBuilder:
                 hint = value.source.hint if value.source else value.name or "tensor"
                 return self._placeholder(value, hint)
             case Scalar():
-                if value.symbol is None:
-                    raise Break(
-                        "SJ020", "a run-time value is used in a tensor operation"
-                    )
+                assert value.symbol is not None
                 if value.node is not None:
                     return value.node
                 return self._placeholder(value, value.name or "scalar")
@@ -130,7 +144,7 @@ class SegmentBuilder:
                 if isinstance(constant_operand, np.generic):
                     return constant_operand.item()
                 return constant_operand
-        raise Break("SJ020", "a tensor operation needs a value that is not known")
+        raise no_operand(value)
 
     def fake(self, value: Value) -> Any:
         """Returns what `value` is in the fake execution of an operation."""
@@ -160,12 +174,9 @@ class SegmentBuilder:
                 cls = type(value.obj)
                 if not is_frozen(cls.__module__):
                     # PyTorch would call methods of the user's now, and again when it runs.
-                    raise Break(
-                        "SJ015",
-                        f"a `{cls.__name__}` is an operand of a tensor operation",
-                    )
+                    raise no_operand(value)
                 return value.obj
-        raise Break("SJ020", "a tensor operation needs a value that is not known")
+        raise no_operand(value)
 
     # ── operations ────────────────────────────────────────────────────────────────
 
@@ -213,6 +224,8 @@ class SegmentBuilder:
                 raise Break(
                     "SJ015",
                     f"`{getattr(target, '__name__', target)}` returns no tensor",
+                    hint="write it as the statement that it stands for, such as "
+                    "`x[i] = y`, or use a form that returns a tensor",
                 )
             for value in [*args, *kwargs.values()]:
                 self.evaluator.use_deep(value)
@@ -343,15 +356,13 @@ class SegmentBuilder:
                 elif is_symbolic(item):
                     items.append(self.evaluator.sizes.value(item))
                 else:
-                    raise Break(
-                        "SJ105", "an operation returns an object that is no tensor"
-                    )
+                    raise _no_result(item)
             if isinstance(result, list):
                 return ListValue(items)
             return TupleValue(items, type(result))
         if is_constant(result):
             return constant(result)
-        raise Break("SJ105", f"an operation returns a `{type(result).__name__}`")
+        raise _no_result(result)
 
     # ── closing ───────────────────────────────────────────────────────────────────
 

@@ -120,7 +120,11 @@ def class_of(ev: Evaluator, value: Value) -> type:
         ev.guards.type_of(value.source, value.obj)
     cls = python_type(value)
     if cls is None:
-        raise Break("SJ020", f"the class of {described(value)}")
+        raise Break(
+            "SJ020",
+            f"the class of {described(value)}",
+            hint="decide on the class before the function is called",
+        )
     return cls
 
 
@@ -176,14 +180,20 @@ def _refuse_hooks(wanted: Any, hook: str) -> None:
         return
     if not isinstance(wanted, type) or is_frozen(wanted.__module__):
         return
+    if getattr(wanted, "_is_protocol", False):
+        raise Break(
+            "SJ020",
+            f"the protocol `{wanted.__name__}` looks at attributes",
+            hint="ask `hasattr` for the attributes",
+        )
     for name, cls in ((hook, type(wanted)), ("__subclasshook__", wanted)):
         owner = next((c for c in inspect.getmro(cls) if name in vars(c)), object)
         if not is_frozen(owner.__module__):
             raise Break(
-                "SJ020", f"`{owner.__name__}.{name}` decides what is an instance"
+                "SJ020",
+                f"`{owner.__name__}.{name}` decides what is an instance",
+                hint="decide on the class before the function is called",
             )
-    if getattr(wanted, "_is_protocol", False):
-        raise Break("SJ020", f"the protocol `{wanted.__name__}` looks at attributes")
 
 
 def _asks_for_legacy_class(wanted: Any) -> bool:

@@ -442,7 +442,7 @@ def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
         if isinstance(owner, Known) and is_a(owner.obj, type):
             ev.use(owner)
             return SuperValue(owner.obj, receiver)
-        raise Break("SJ020", "`super` of a class that is not known")
+        raise Break("SJ030", "raises TypeError: super() argument 1 must be a type")
     if args:
         raise Break("SJ040", "`super` with one argument")
     holder = frame

@@ -90,7 +90,11 @@ def class_attribute(cls: type, name: str) -> Any:
     return MISSING
 
 
+def takes_stores(static: Any) -> bool:
+    """Whether a class attribute is asked when the attribute of an object is stored."""
+    return hasattr(type(static), "__set__") or hasattr(type(static), "__delete__")
+
+
 def is_data_descriptor(static: Any) -> bool:
-    return hasattr(type(static), "__get__") and (
-        hasattr(type(static), "__set__") or hasattr(type(static), "__delete__")
-    )
+    """Whether a class attribute hides what an object has under its name."""
+    return hasattr(type(static), "__get__") and takes_stores(static)

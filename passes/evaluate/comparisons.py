@@ -97,7 +97,13 @@ def compare_values(
         if all(kind in (int, float, bool) for kind in kinds):
             texts = [operand_text(ev, v) for v in (left, right)]
             return ev.scalar(f"({texts[0]} {symbol} {texts[1]})", bool, "condition")
-        raise Break("SJ020", "a comparison of a run-time number", harmless=True)
+        other = right if isinstance(left, Scalar) else left
+        raise Break(
+            "SJ020",
+            f"a comparison of a run-time number with {described(other)}",
+            hint="compare the number with a number",
+            harmless=True,
+        )
     if user_operators.is_user_object(left) or user_operators.is_user_object(right):
         return user_operators.compare(ev, name, left, right)
     if _is_numpy(left) or _is_numpy(right):
@@ -187,7 +193,11 @@ def equal(ev: Evaluator, left: Value, right: Value) -> bool:
             return bool(ev.use(left) == ev.use(right))
         if _identity_equality(a_obj) and _identity_equality(b_obj):
             return identical(ev, left, right)
-        raise Break("SJ020", f"`==` of a `{type(a_obj).__name__}`")
+        raise Break(
+            "SJ020",
+            f"`==` of a `{type(a_obj).__name__}`",
+            hint="compare with `is`",
+        )
     if isinstance(left, TupleValue) and isinstance(right, Known):
         return bool(is_constant(right.obj) and ev.known(left, "`==`") == ev.use(right))
     if isinstance(right, TupleValue) and isinstance(left, Known):
@@ -211,7 +221,12 @@ def _same_method(ev: Evaluator, left: Value, right: Value) -> bool:
         return identical(ev, left.receiver, right.receiver) and equal(
             ev, left.function, right.function
         )
-    raise Break("SJ020", "`==` of methods", harmless=True)
+    raise Break(
+        "SJ020",
+        "`==` of methods",
+        hint="compare the objects that the methods belong to",
+        harmless=True,
+    )
 
 
 def _as_tuple(value: Value) -> Value:
@@ -234,7 +249,12 @@ def same_item(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(left, Known) and isinstance(right, Known):
         a, b = left.obj, right.obj
         if type(a) is type(b) is float and a != a and b != b:
-            raise Break("SJ020", "containers compare NaN by identity", harmless=True)
+            raise Break(
+                "SJ020",
+                "containers compare NaN by identity",
+                hint="ask `math.isnan` of the numbers",
+                harmless=True,
+            )
     return left is right or equal(ev, left, right)
 
 
@@ -244,7 +264,12 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
         return True
     if isinstance(left, TupleValue) and isinstance(right, TupleValue):
         if left.source is not None and right.source is not None:
-            raise Break("SJ020", "`is` of two tuples", harmless=True)
+            raise Break(
+                "SJ020",
+                "`is` of two tuples",
+                hint="compare with `==`",
+                harmless=True,
+            )
     sizes_of = [_tuple_size(v) for v in (left, right)]
     if None not in sizes_of and not all(sizes_of):
         return sizes_of == [0, 0]  # there is one empty tuple
@@ -255,7 +280,12 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
             if isinstance(other, Unknown):
                 raise unknown_operand("`is` needs")
             if isinstance(other, Scalar) and other.kind is bool and one.obj is not None:
-                raise Break("SJ020", "`is` of a run-time bool", needs_known=other)
+                raise Break(
+                    "SJ020",
+                    "`is` of a run-time bool",
+                    hint="test the value itself, without `is`",
+                    needs_known=other,
+                )
             return False
     if isinstance(left, Unknown) or isinstance(right, Unknown):
         raise unknown_operand("`is` needs")
@@ -264,10 +294,20 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
             type(left.obj) in (int, float, str, bytes, complex)
             and left.obj == right.obj
         ):
-            raise Break("SJ020", "`is` of numbers or strings", harmless=True)
+            raise Break(
+                "SJ020",
+                "`is` of numbers or strings",
+                hint="compare with `==`",
+                harmless=True,
+            )
         return ev.use(left) is ev.use(right)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
-        raise Break("SJ020", "`is` of run-time numbers", harmless=True)
+        raise Break(
+            "SJ020",
+            "`is` of run-time numbers",
+            hint="compare with `==`",
+            harmless=True,
+        )
     if isinstance(left, FunctionValue) or isinstance(right, FunctionValue):
         return False
     return False

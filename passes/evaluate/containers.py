@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from ..kinds import is_a
-from . import dict_methods, set_methods, tensors
+from . import dict_methods, operators, set_methods, tensors
 from .breaks import Break, raising, unknown_operand
 from .iterators import index_of, sorted_items
 from .lazy import iterate as iterate_over
@@ -286,7 +287,11 @@ def _as_dict(ev: Evaluator, target: TupleValue) -> Value:
 
 
 def _numel(ev: Evaluator, target: TupleValue) -> Value:
-    raise Break("SJ020", "`numel` of a size")
+    """`x.shape.numel()`: the product of the sizes."""
+    product: Value = constant(1)
+    for size in target.items:
+        product = operators.apply(ev, "mul", operator.mul, product, ev.look(size))
+    return product
 
 
 _TUPLE: dict[str, Any] = {

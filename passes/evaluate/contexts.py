@@ -89,8 +89,13 @@ def _autocast(
 ) -> Value:
     known = [ev.known(value, "`autocast`") for value in args]
     named = {key: ev.known(value, "`autocast`") for key, value in kwargs.items()}
-    if not all(is_constant(o) for o in (*known, *named.values())):
-        raise Break("SJ015", "`autocast` is used as a decorator")
+    for given in (*known, *named.values()):
+        if not is_constant(given):
+            raise Break(
+                "SJ015",
+                f"`autocast` is given a `{type(given).__name__}`",
+                hint="call `autocast` with a device's type, a dtype and booleans",
+            )
     try:
         real = obj(*known, **named)
     except Exception as error:
@@ -102,7 +107,11 @@ def _autocast(
 def _profiling(ev: Evaluator, obj: Any, args: list[Value]) -> Value:
     enabled = torch._C._autograd._profiler_enabled
     if enabled():
-        raise Break("SJ043", "a profiler is running")
+        raise Break(
+            "SJ043",
+            "a profiler is running",
+            hint="put the label around the call of the function",
+        )
     ev.guards.add(f"not {ev.guards.bind(enabled, 'profiler_enabled')}()", "no profiler")
     return ContextValue(
         "nothing", (obj, tuple(ev.known(a, "a label") for a in args), None)
@@ -197,8 +206,7 @@ def with_statement(
     from .evaluator import Flow
     from .generators import can_suspend
 
-    if node.asynchronous is not None:
-        raise Break("SJ040", "`async with`")
+    assert node.asynchronous is None  # a coroutine is left to Python as a whole
     entered: list[tuple[Value, Any]] = []
     operations, risks = ev.builder.operations, ev.builder.risks
     suspends = can_suspend(frame, node) and not frame.nested

@@ -78,6 +78,7 @@ def _number(cls: type) -> Handler:
             raise Break(
                 "SJ020",
                 f"`{cls.__name__}` of a run-time number",
+                hint="convert the tensor before its value is read",
                 harmless=True,
                 result=cls,
             )
@@ -152,7 +153,12 @@ def _rounded(ev: Evaluator, function: Any, value: Value, rest: list[Value]) -> V
     if isinstance(value, TensorValue):
         if name == "abs":
             return ev.builder.call("call_method", "abs", [value, *rest], {}, name)
-        raise Break("SJ103", f"`{name}` of a tensor", harmless=True)
+        raise Break(
+            "SJ103",
+            f"`{name}` of a tensor",
+            hint=f"use `torch.{name}`",
+            harmless=True,
+        )
     if isinstance(value, Scalar) and not value.sizes:
         kind = value.kind if function is abs and value.kind is not bool else int
         raise Break(
@@ -194,7 +200,10 @@ def text_of(ev: Evaluator, value: Value, function: Any) -> str:
         return shown
     match value:
         case Known() if is_constant(value.obj) or is_a(value.obj, type):
-            return str(function(ev.use(value)))
+            try:
+                return str(function(ev.use(value)))
+            except ValueError as error:  # an int of thousands of digits
+                raise raising(error) from error
         case ListValue():
             return f"[{', '.join(text_of(ev, v, repr) for v in ev.list_items(value))}]"
         case TupleValue() if value.cls is tuple:

@@ -20,7 +20,15 @@ from .breaks import Break
 from .iterators import call
 from .registry import HANDLERS, Handler, evaluates
 from .truth import truth
-from .values import InstanceValue, Known, TensorValue, TupleValue, Value, constant
+from .values import (
+    InstanceValue,
+    Known,
+    TensorValue,
+    TupleValue,
+    Value,
+    constant,
+    described,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -46,8 +54,9 @@ class Context:
 
 @evaluates(Function.__dict__["apply"].__func__)
 def _apply(ev: Evaluator, cls: Value, *args: Value) -> Value:
+    cls = ev.look(cls)
     if not isinstance(cls, Known) or not is_a(cls.obj, type):
-        raise Break("SJ015", "`apply` of a class that is not known")
+        raise Break("SJ030", f"raises AttributeError: `apply` of {described(cls)}")
     wanted: type = cls.obj
     args = tuple(ev.look(arg) for arg in args)
     if cls.source is not None:

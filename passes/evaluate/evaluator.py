@@ -33,7 +33,7 @@ from ..program import Continuation, Native, Segment
 from ..scopes import all_names
 from . import size_sums
 from .breaks import Break, Place, unknown_operand
-from .builder import SegmentBuilder
+from .builder import SegmentBuilder, no_operand
 from .frames import Block, Frame
 from .guarding import GuardRecorder
 from .journal import Journal
@@ -48,6 +48,7 @@ from .values import (
     Unknown,
     Value,
     constant,
+    described,
     is_constant,
 )
 from .wrapping import wrap
@@ -324,7 +325,10 @@ class Evaluator:
 
     def statement_origin(self) -> Origin | None:
         """The origin of the innermost statement that is being evaluated."""
-        return self._origin_stack[-1] if self._origin_stack else None
+        if self._origin_stack:
+            return self._origin_stack[-1]
+        # The library's code has been entered: the call of it is the user's statement.
+        return next(reversed(self.call_stack()), None)
 
     def call_stack(self) -> tuple[Origin, ...]:
         """Where each of the user's functions stands that are being evaluated, outermost first."""
@@ -450,7 +454,7 @@ class Evaluator:
                 )
             case Unknown():
                 raise unknown_operand(f"{what} needs")
-        raise Break("SJ020", f"{what} needs a value that is not known")
+        raise Break("SJ020", f"{what} needs a constant, not {described(value)}")
 
     def is_parameter(self, value: Scalar) -> bool:
         """Whether a run-time number comes from what the caller passed, and could be known."""
@@ -464,10 +468,7 @@ class Evaluator:
             return self.use(value)
         if value.source is None or callable(value.obj):
             return self.use(value)
-        raise Break(
-            "SJ015",
-            f"a `{type(value.obj).__name__}` is an operand of a tensor operation",
-        )
+        raise no_operand(value)
 
     def list_items(self, value: ListValue) -> list[Value]:
         """Returns the items of a list, read (and its length guarded) on the first look."""

@@ -35,11 +35,18 @@ from .values import (
     TupleValue,
     Value,
     constant,
+    described,
     is_constant,
 )
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
+
+_NAMES = {
+    "Yield": "a `yield` inside an expression",
+    "TemplatedString": "a template string",
+}
+"""What a user calls the expressions that have no handler."""
 
 Handler = Callable[["Evaluator", Frame, Any], Value]
 
@@ -54,8 +61,9 @@ def evaluate(ev: Evaluator, frame: Frame, node: cst.BaseExpression) -> Value:
     if handler is None:
         raise Break(
             "SJ040",
-            f"`{type(node).__name__}` is not evaluated",
+            f"{_NAMES.get(type(node).__name__, 'this expression')} is not evaluated",
             ev.origin_of(frame, node),
+            hint="put it into a statement of its own that gives it a name",
             node=node,
         )
     around, frame.expression = frame.expression, node
@@ -157,7 +165,12 @@ def _format(ev: Evaluator, value: Value, conversion: str | None, spec: str) -> s
         obj = ev.use(value)
     else:
         if conversion is None and spec:
-            raise Break("SJ012", "an f-string formats an object", harmless=True)
+            raise Break(
+                "SJ012",
+                f"an f-string formats {described(value)}",
+                hint="format the numbers that the object holds",
+                harmless=True,
+            )
         obj = text_of(ev, value, str if conversion in (None, "s") else repr)
         if conversion == "a":
             obj = obj.encode("ascii", "backslashreplace").decode("ascii")

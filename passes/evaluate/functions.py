@@ -216,8 +216,8 @@ def _sharing(
     return dataclasses.replace(source, tree=tree)
 
 
-def share_rebound(ev: Evaluator, frame: Frame, names: set[str], what: str) -> None:
-    """Starts again if one of `names`, which `what` has captured, is bound again later.
+def share_rebound(frame: Frame, names: set[str]) -> None:
+    """Starts again if one of `names`, which were captured, is bound again later.
 
     Raises:
         ShareVariables: It is a variable of `frame` or of a frame around it.
@@ -228,23 +228,17 @@ def share_rebound(ev: Evaluator, frame: Frame, names: set[str], what: str) -> No
         names = names - own
         rebound = own and rebound_after_capture(around.source.tree) & own
         if rebound:
-            share_variables(
-                ev,
-                around,
-                rebound,
-                f"`{min(rebound)}` is bound again after {what} has captured it",
-            )
+            share_variables(around, rebound)
         around = around.parent
 
 
-def share_variables(ev: Evaluator, frame: Frame, names: set[str], why: str) -> None:
+def share_variables(frame: Frame, names: set[str]) -> None:
     """Starts again with variables of `frame` kept in lists.
 
     Raises:
         ShareVariables: Always.
     """
-    problem = GraphBreak("SJ050", why, ev.statement_origin())
-    raise ShareVariables(_place(frame.source), frozenset(names), problem)
+    raise ShareVariables(_place(frame.source), frozenset(names))
 
 
 def check_depth(ev: Evaluator, name: str) -> None:

@@ -198,7 +198,7 @@ def send(ev: Evaluator, generator: IteratorValue, value: Value) -> Value:
     if not none and not generator.started:
         raise Break("SJ030", "raises TypeError: a generator that was not started")
     if not none and any(block.ended for block in generator.frame.blocks):
-        raise Break("SJ020", "`send` to a generator inside `yield from`")
+        raise LeaveGenerator(generator.site)
     if generator.awaiting is not None:
         names.store(ev, generator.frame, generator.awaiting, value)
     item = next_item(ev, generator)
@@ -283,7 +283,11 @@ def enter_generator(ev: Evaluator, context: Value) -> Value | None:
     if not isinstance(context, ManagerGenerator):
         return None
     if context.started:
-        raise Break("SJ043", "a context manager is entered twice")
+        raise Break(
+            "SJ043",
+            "a context manager is entered twice",
+            hint="make a context manager for each `with`",
+        )
     result = next_item(ev, context)
     if result is None:
         raise Break("SJ030", "raises RuntimeError: generator didn't yield")

@@ -14,6 +14,7 @@ import torch
 from ..kinds import is_a
 from ..namer import Namer
 from ..program import Guard, GuardSet, TensorGuard
+from ..spelling import has_decimals
 from .breaks import Break
 from .journal import Journal
 from .sources import Source
@@ -157,7 +158,9 @@ class GuardRecorder:
         if kind in _SINGLETON:
             self.add(f"{text} is {obj!r}")
         elif kind in _LITERAL:
-            self.add(f"type({text}) is {kind.__name__} and {text} == {obj!r}")
+            long = kind is int and not has_decimals(obj)
+            value = self.bind(obj, "number") if long else repr(obj)
+            self.add(f"type({text}) is {kind.__name__} and {text} == {value}")
         elif kind is float:
             if math.isnan(obj):
                 self.add(f"type({text}) is float and {text} != {text}")
@@ -175,9 +178,10 @@ class GuardRecorder:
             self.add(f"type({text}) is complex and repr({text}) == {repr(obj)!r}")
         elif is_a(obj, (torch.dtype, torch.layout, torch.memory_format)):
             self.add(f"{text} is {self.bind(obj, str(obj).split('.')[-1])}")
-        elif kind is range:
+        elif kind in (range, slice):
             # Ranges of the same numbers are equal, whatever their stop is.
-            self.add(f"type({text}) is range and repr({text}) == {repr(obj)!r}")
+            name = kind.__name__
+            self.add(f"type({text}) is {name} and repr({text}) == {repr(obj)!r}")
         elif is_a(obj, (torch.device, torch.Size)):
             name = self.bind(obj, kind.__name__.lower())
             self.add(f"type({text}) is {self._type_name(kind)} and {text} == {name}")

@@ -120,7 +120,11 @@ def load_instance(ev: Evaluator, base: InstanceValue, name: str) -> Value:
         raise Break("SJ020", f"`{cls.__name__}` defines `__getattribute__`")
     stays_absent(ev, cls, "__getattribute__")
     if name == "__dict__":
-        raise Break("SJ020", "`__dict__` of an instance")
+        raise Break(
+            "SJ020",
+            "`__dict__` of an instance",
+            hint="read the attribute, or use `getattr`",
+        )
     static = class_attribute(cls, name)
     owner_value = base.cls_value or Known(cls, Bound(ev.guards.bind(cls, cls.__name__)))
     if isinstance(static, property) and isinstance(static.fget, FunctionType):

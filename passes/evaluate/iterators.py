@@ -27,6 +27,7 @@ from .values import (
     Value,
     ViewValue,
     constant,
+    described,
     is_constant,
 )
 
@@ -165,7 +166,11 @@ def _reversed(ev: Evaluator, sequence: Value, /) -> Value:
             return iterator(ev, result)
         if isinstance(sequence, InstanceValue) or defines(sequence, "__getitem__"):
             if not is_constant(getattr(sequence, "obj", None)):
-                raise Break("SJ020", "`reversed` of an object")
+                raise Break(
+                    "SJ020",
+                    f"`reversed` of {described(sequence)}",
+                    hint="give its class a `__reversed__`, or reverse a list",
+                )
     if isinstance(sequence, IteratorValue):
         raise Break("SJ030", "raises TypeError: an iterator is not reversible")
     if isinstance(sequence, ListValue):

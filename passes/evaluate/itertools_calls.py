@@ -254,7 +254,11 @@ def _pairwise(ev: Evaluator, iterable: Value, /) -> Value:
 def _rows(rows: Iterator[tuple[Value, ...]]) -> Value:
     found = list(itertools.islice(rows, 10_001))
     if len(found) > 10_000:
-        raise Break("SJ042", "too many combinations to unroll")
+        raise Break(
+            "SJ042",
+            "too many combinations to unroll",
+            hint="make the combinations with tensors, such as `torch.cartesian_prod`",
+        )
     return IteratorValue([TupleValue(list(row)) for row in found])
 
 

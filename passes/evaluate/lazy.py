@@ -50,7 +50,7 @@ class LazyItems(list[Value]):
 
     def _force(self) -> None:
         if self._shared():
-            raise Break("SJ040", "an iterator over another one is handed to Python")
+            raise LeaveGenerator(self.site)
         changes = self._ev.journal.changes
         operations = self._ev.builder.operations
         ended = self.exhausted

@@ -102,7 +102,12 @@ def dereference(ev: Evaluator, reference: Known) -> Value:
     """`ref()` of an existing weak reference."""
     target = reference.obj()
     if reference.source is None:
-        raise Break("SJ020", "a weak reference that is reached by no path")
+        raise Break(
+            "SJ020",
+            "a weak reference that a library holds",
+            hint="keep the reference in an attribute, a global variable or an argument "
+            "of your own",
+        )
     ev.guards.type_of(reference.source, reference.obj)
     return ev.wrap(target, Called(reference.source))
 

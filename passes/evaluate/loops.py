@@ -113,6 +113,8 @@ def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValu
     return made
 
 
+_LONG = "use a tensor operation in place of the loop, or fewer iterations"
+
 _FIXED_HASH = (int, float, bool)
 """Types whose hash is the same in every process, which fixes the order of a set."""
 
@@ -145,7 +147,7 @@ def _over_instance(ev: Evaluator, value: InstanceValue | Known) -> IteratorValue
     made = call_special(ev, value, "__iter__")
     if made is not None:
         return _as_iterator(ev, made)
-    raise Break("SJ041", "loop over an instance")
+    raise Break("SJ041", f"loop over {described(value)}")
 
 
 def _as_iterator(ev: Evaluator, made: Value) -> IteratorValue:
@@ -170,7 +172,7 @@ def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
     if is_a(obj, (tuple, str, bytes, range, frozenset)) and is_constant(obj):
         known = ev.use(value)
         if len(known) > 100_000:
-            raise Break("SJ042", f"a loop of {len(known)} iterations")
+            raise Break("SJ042", f"a loop of {len(known)} iterations", hint=_LONG)
         return IteratorValue([constant(item) for item in known])
     if is_a(obj, torch.nn.Module) and value.source is not None:
         modules = module_children(ev, value)
@@ -195,14 +197,17 @@ def for_statement(
     from .evaluator import LONG_UNROLL_LIMIT, UNROLL_LIMIT, Flow
     from .expressions import evaluate
 
-    if node.asynchronous is not None:
-        raise Break("SJ040", "`async for`")
+    assert node.asynchronous is None  # a coroutine is left to Python as a whole
     iterator = iterator_over(ev, evaluate(ev, frame, node.iter))
     left = 0
     if isinstance(iterator.items, list) and not isinstance(iterator.items, LazyItems):
         left = len(iterator.items) - iterator.position
         if left > LONG_UNROLL_LIMIT:
-            raise Break("SJ042", f"a loop of {left} iterations is too long to unroll")
+            raise Break(
+                "SJ042",
+                f"a loop of {left} iterations is too long to unroll",
+                hint=_LONG,
+            )
     block = Block(body_of(node), "for", node, iterator)
     block.index = len(block.statements)
     block.operations = ev.builder.operations
@@ -273,7 +278,11 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
     if block.rounds >= UNROLL_LIMIT:
         recorded = ev.builder.operations - block.operations
         if block.rounds >= LONG_UNROLL_LIMIT or recorded > LOOP_OPERATIONS:
-            raise Break("SJ042", f"a loop of more than {block.rounds} iterations")
+            raise Break(
+                "SJ042",
+                f"a loop of more than {block.rounds} iterations",
+                hint=_LONG,
+            )
     node = block.node
     if block.kind == "for":
         assert isinstance(node, cst.For) and block.iterator is not None

@@ -112,7 +112,7 @@ def _matches(
             return _mapping(ev, frame, pattern, subject, bound)
         case cst.MatchClass():
             return _class(ev, frame, pattern, subject, bound)
-    raise Break("SJ040", f"the pattern {type(pattern).__name__} is not evaluated")
+    raise AssertionError(type(pattern).__name__)  # the grammar has no other
 
 
 def _sequence(

@@ -16,7 +16,15 @@ from .breaks import Break
 from .frames import Frame
 from .iterators import call
 from .sources import Attribute, Bound, Item, Source
-from .values import DictValue, Known, ModuleSlice, TupleValue, Value
+from .values import (
+    DictValue,
+    Known,
+    ModuleSlice,
+    TupleValue,
+    Value,
+    constant,
+    described,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -52,7 +60,12 @@ def call_module(
         return resolve(ev, method, args, kwargs)
     class_lookup.stays_absent(ev, cls, "__call__")
     if source is None:
-        raise Break("SJ015", f"a `{cls.__name__}` that is reached by no path is called")
+        raise Break(
+            "SJ015",
+            f"a `{cls.__name__}` that a library holds is called",
+            hint="keep the module in an attribute, a global variable or an argument of "
+            "your own",
+        )
     ev.guards.type_of(source, module)
     if cls._call_impl is not torch.nn.Module._call_impl:
         raise Break("SJ015", f"`{cls.__name__}` defines `_call_impl`")
@@ -68,6 +81,9 @@ def call_module(
         f"not ({' or '.join(f'{text}.{name}' for name in absent)})", "no hooks"
     )
     if not before and not after:
+        if has_global_hooks():  # type: ignore[no-untyped-call]
+            # `remove` leaves the wishes of a hook behind.
+            raise _wishes()
         check = ev.guards.bind(has_global_hooks, "has_global_hooks")
         ev.guards.add(f"not {check}()")
         return resolve(ev, attributes.load(ev, function, "forward"), args, kwargs)
@@ -103,9 +119,17 @@ def call_slice(
         or len(args) != 1
         or kwargs
     ):
-        raise Break("SJ015", f"a slice of a `{modules.cls.__name__}` is called")
+        raise Break(
+            "SJ015",
+            f"a slice of a `{modules.cls.__name__}` is called",
+            hint="call the modules of the slice in a loop",
+        )
     if has_global_hooks():  # type: ignore[no-untyped-call]
-        raise Break("SJ015", "hooks for all modules are registered")
+        raise Break(
+            "SJ015",
+            "hooks for all modules are registered",
+            hint="call the modules of the slice in a loop",
+        )
     ev.guards.add(f"not {ev.guards.bind(has_global_hooks, 'has_global_hooks')}()")
     result = args[0]
     for module in modules.items:
@@ -146,7 +170,7 @@ def _guard_globals(ev: Evaluator) -> None:
         _state._global_forward_hooks_always_called
         or _state._global_forward_hooks_with_kwargs
     ):
-        raise Break("SJ015", "global hooks with special wishes")
+        raise _wishes()
     name = ev.guards.bind(_state, "module_state")
     absent = [
         "_global_backward_hooks",
@@ -156,6 +180,14 @@ def _guard_globals(ev: Evaluator) -> None:
     ]
     absent += [t for t in _GLOBAL.values() if not getattr(_state, t)]
     ev.guards.add(f"not ({' or '.join(f'{name}.{t}' for t in absent)})", "global hooks")
+
+
+def _wishes() -> Break:
+    return Break(
+        "SJ015",
+        "a hook for all modules takes keyword arguments, or is always called",
+        hint="register the hook on the modules that it is for",
+    )
 
 
 def _table(
@@ -191,13 +223,11 @@ def _with_hooks(
         if hook.with_kwargs:
             if not isinstance(answer, TupleValue) or len(answer.items) != 2:
                 raise Break("SJ030", "raises RuntimeError: a forward pre-hook's answer")
-            given, named = (_structure(part) for part in answer.items)  # type: ignore[assignment]
+            given, named = _structure(answer)
+        elif isinstance(answer, Known) and is_a(answer.obj, tuple):
+            given = TupleValue([constant(item) for item in ev.use(answer)])
         else:
-            given = (
-                answer
-                if isinstance(answer, TupleValue)
-                else TupleValue([_single(answer)])
-            )
+            given = answer if isinstance(answer, TupleValue) else TupleValue([answer])
     forward = attributes.load(ev, module, "forward")
     result = call_value(ev, forward, list(given.items), dict(ev.dict_items(named)))
     for hook in after:
@@ -212,13 +242,13 @@ def _with_hooks(
     return result
 
 
-def _structure(value: Value) -> Value:
-    if not isinstance(value, (TupleValue, DictValue)):
-        raise Break("SJ020", "a forward pre-hook's answer is not tracked")
-    return value
-
-
-def _single(value: Value) -> Value:
-    if isinstance(value, Known) and is_a(value.obj, tuple):
-        raise Break("SJ020", "a forward pre-hook's answer is not tracked")
-    return value
+def _structure(answer: TupleValue) -> tuple[TupleValue, DictValue]:
+    """The arguments, and those by keyword, that a forward pre-hook returns."""
+    args, kwargs = answer.items
+    if not isinstance(args, TupleValue) or not isinstance(kwargs, DictValue):
+        raise Break(
+            "SJ020",
+            f"a forward pre-hook returns {described(args)} and {described(kwargs)}",
+            hint="return a tuple of arguments and a dict of those by keyword",
+        )
+    return args, kwargs

@@ -19,7 +19,13 @@ from .modules import refuse_written
 from .registry import evaluates
 from .sources import Attribute, Item, Source
 from .truth import truth
-from .values import Known, TupleValue, Value, constant
+from .values import (
+    Known,
+    TupleValue,
+    Value,
+    constant,
+    described,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -39,7 +45,12 @@ class _Entry:
 
 def _receiver(value: Value, *methods: str) -> tuple[Module, Source]:
     if not isinstance(value, Known) or value.source is None:
-        raise Break("SJ020", "a module that is reached by no path is walked")
+        raise Break(
+            "SJ020",
+            f"the modules in {described(value)} of no variable of the program's",
+            hint="keep the module in an attribute, a global variable or an argument of "
+            "your own",
+        )
     module = value.obj
     for name in methods:
         if getattr(type(module), name) is not getattr(Module, name):

@@ -151,7 +151,11 @@ def store(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
 def _store_global(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     source = global_source(frame, name)
     if source is None:
-        raise Break("SJ021", f"library code assigns its global `{name}`")
+        raise Break(
+            "SJ021",
+            f"library code assigns its global `{name}`",
+            hint="make the call outside the function",
+        )
     ev.journal.set_item(ev.overlay, (id(frame.scope.globals), name), value)
     residual = ev.residual
 
@@ -170,12 +174,14 @@ def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     holder = frame
     while holder.parent is not None:
         holder = holder.parent
-    cell = holder.scope.cells.get(name)
-    if cell is None:
-        raise Break("SJ040", f"`{name}` is stored to a scope that is not tracked")
+    cell = holder.scope.cells[name]  # `nonlocal`: Python has made it a free variable
     source = _cell_source(ev, holder, name, cell)
     if source is None:
-        raise Break("SJ021", f"library code assigns its variable `{name}`")
+        raise Break(
+            "SJ021",
+            f"library code assigns its variable `{name}`",
+            hint="make the call outside the function",
+        )
     ev.guards.mutated(source.guard.removesuffix(".cell_contents"), type(cell))
     ev.journal.set_item(ev.overlay, (id(cell), "cell_contents"), value)
     residual = ev.residual

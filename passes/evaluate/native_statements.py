@@ -79,7 +79,7 @@ def emit_native(
     """
     from .functions import share_rebound
 
-    share_rebound(ev, frame, captured(statements), "a nested function")
+    share_rebound(frame, captured(statements))
     residual = ev.residual
     read = visible(frame, statements)
     values = {name: _load(ev, frame, name) for name in read}

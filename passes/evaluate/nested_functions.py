@@ -179,7 +179,7 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     ev = residual.ev
     source = nested_source(function)
     captured = {*free_names(function), *unbound_names(function)}
-    share_rebound(ev, function.frame, captured, f"`{source.name}`")
+    share_rebound(function.frame, captured)
     defaults = {
         name: residual.reify(value) for name, value in function.defaults.items()
     }
@@ -222,7 +222,12 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
     foreign = needs_own_globals(ev, function.frame) or bool(names_in_use(ev, missing))
     holding = any(mentions(line, name) for line, _, _ in residual.lines[place:captures])
     if foreign and holding:
-        raise Break("SJ020", f"`{source.name}` is held by what it captures")
+        raise Break(
+            "SJ020",
+            f"`{source.name}` is held by what it captures",
+            origin,
+            hint="keep what holds the function out of the variables that it reads",
+        )
     names = {"__qualname__": source.qualname}
     if name != function.function_name:
         names = {"__name__": function.function_name, **names}

@@ -35,7 +35,14 @@ from .frozen import is_frozen
 from .modules import MODULE_TABLES, refuse_written
 from .registry import evaluates
 from .sources import Attribute, Bound, Item, Source
-from .values import BuiltinMethod, Known, MethodValue, Value, constant
+from .values import (
+    BuiltinMethod,
+    Known,
+    MethodValue,
+    Value,
+    constant,
+    described,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -99,7 +106,7 @@ def _module_entry(ev: Evaluator, base: Known, name: str) -> Value:
 def _module_getattr(ev: Evaluator, module: Value, name: Value, /) -> Value:
     module = ev.look(module)
     if not isinstance(module, Known) or not is_a(module.obj, torch.nn.Module):
-        raise Break("SJ020", "`Module.__getattr__` of a module made here")
+        raise Break("SJ020", f"`Module.__getattr__` of {described(module)}")
     return _module_entry(ev, module, str(ev.known(name, "an attribute")))
 
 
@@ -136,7 +143,11 @@ def _descriptor(ev: Evaluator, base: Known, static: Any, name: str) -> Value:
         return made
     if name == "__dict__":
         # Another way to the attributes: stores would have to be seen by both.
-        raise Break("SJ020", "`__dict__` of an object")
+        raise Break(
+            "SJ020",
+            "`__dict__` of an object",
+            hint="read the attribute, or use `getattr`",
+        )
     raise Break(
         "SJ020", f"attribute `{name}` runs a descriptor of `{type(base.obj).__name__}`"
     )

@@ -78,6 +78,7 @@ _SAFE_SCALAR = {"add": "+", "sub": "-", "mul": "*"}
 """Arithmetic on run-time numbers that cannot raise and whose type is known."""
 
 _BIG = 10_000_000
+_LARGE = "compute the number once, outside the function"
 """Largest container or integer (in bits) that folding may build."""
 
 
@@ -194,9 +195,9 @@ def fold(ev: Evaluator, function: Callable[..., Any], *operands: Value) -> Value
 def _check_size(function: Callable[..., Any], objs: list[Any]) -> None:
     if function in (operator.pow, operator.ipow) and all(type(o) is int for o in objs):
         if abs(objs[0]).bit_length() * max(objs[1], 0) > _BIG:
-            raise Break("SJ020", "a power too large to fold")
+            raise Break("SJ020", "a power too large to fold", hint=_LARGE)
     if function in (operator.lshift, operator.ilshift) and objs[1] > _BIG:
-        raise Break("SJ020", "a shift too large to fold")
+        raise Break("SJ020", "a shift too large to fold", hint=_LARGE)
     if function in (operator.mul, operator.imul):
         for a, b in (objs, objs[::-1]):
             if (
@@ -252,7 +253,11 @@ def _scalar(ev: Evaluator, name: str, left: Value, right: Value) -> Value:
         kind = float if float in kinds else int
         if kind is float and int in kinds and not _small(left, right):
             raise Break(
-                "SJ020", "an operation on a run-time number", harmless=True, result=kind
+                "SJ020",
+                f"`{name}` of a float and an int that may be too large for one",
+                hint="convert the tensor to floats before its value is read",
+                harmless=True,
+                result=kind,
             )
         texts = [operand_text(ev, v) for v in (left, right)]
         return ev.scalar(

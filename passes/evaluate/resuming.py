@@ -258,7 +258,7 @@ def _continuation(
     if frame is not ev.frames[0]:
         label = f"{frame.source.name}_{label}"
     name = ev.namer_for(frame).fresh(label)
-    _share_nonlocals(ev, frame)
+    _share_nonlocals(frame)
     cells = {**user_cells(ev, frame, statements), **missing}
     source = make_resume(
         name,
@@ -287,20 +287,14 @@ def _continuation(
     return name, params, args, continuation
 
 
-def _share_nonlocals(ev: Evaluator, frame: Frame) -> None:
+def _share_nonlocals(frame: Frame) -> None:
     """Starts again if a nested function that is split binds variables of one around it."""
     from .functions import share_variables
 
     for name in sorted(frame.nonlocals_declared):
         owner = names.owner_of(frame, name)
         if owner is not None:
-            share_variables(
-                ev,
-                owner,
-                {name},
-                f"`{frame.source.name}` binds `{name}` of `{owner.source.name}` "
-                "across a break",
-            )
+            share_variables(owner, {name})
 
 
 def compiler_objects(ev: Evaluator, frame: Frame) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def _change_set(
 ) -> None:
     """Changes a set; one that existed before by the call `text`."""
     if target.cls is frozenset:
-        raise Break("SJ030", f"raises AttributeError: a frozenset has no `{name}`")
+        raise Break("SJ030", f"raises TypeError: `set.{name}` of a frozenset")
     effect_if_outside(ev, target, lambda r, b: r.emit(f"{b}.{text}"))
     if name != "add":
         ev.journal.set_attr(target, "plain", False)
@@ -39,7 +39,11 @@ def _change_set(
 
 def _spelled(ev: Evaluator, key: Any) -> str:
     if not is_constant(key):
-        raise Break("SJ021", "a change of a set of objects")
+        raise Break(
+            "SJ021",
+            "a change of a set of objects",
+            hint="keep numbers or strings in the set",
+        )
     return ev.residual.reify(constant(key))
 
 

@@ -184,7 +184,7 @@ class Sizes:
             kind = _KINDS[type(symbol)]
             return constant(kind(expression))
         if not self.is_backed(symbol):
-            raise Break("SJ020", "a result depends on a run-time number")
+            raise _unbacked()
         if isinstance(symbol, torch.SymFloat):
             return constant(float(symbol))
         try:
@@ -239,7 +239,7 @@ class Sizes:
 
     def _decide(self, condition: Any) -> bool:
         if not self.is_backed(condition):
-            raise Break("SJ020", "a result depends on a run-time number")
+            raise _unbacked()
         return bool(condition)
 
     def settle(self, guards: GuardSet) -> GuardSet:
@@ -503,3 +503,11 @@ __all__ = [
     "pin",
     "pinned",
 ]
+
+
+def _unbacked() -> Break:
+    return Break(
+        "SJ020",
+        "a result depends on a run-time number",
+        hint="keep the value in a tensor as long as possible",
+    )

@@ -145,7 +145,11 @@ def _known_item(ev: Evaluator, base: Known, index: Value) -> Value:
     if type(obj) is dict:
         key = _key(ev, index)
         if not is_constant(key):
-            raise Break("SJ020", f"a `{type(key).__name__}` is used as a key")
+            raise Break(
+                "SJ020",
+                f"a `{type(key).__name__}` is used as a key",
+                hint="use numbers or strings as keys",
+            )
         if key not in obj:
             raise Break("SJ030", f"raises KeyError: {key!r}")
         item = dict_item(ev, base.source, key)
@@ -178,7 +182,11 @@ def _module_slice(ev: Evaluator, base: Known, index: SliceValue) -> Value:
     cls = type(base.obj)
     owner: Any = next(c for c in _MODULE_LISTS if c.__getitem__ is cls.__getitem__)
     if cls.__init__ is not owner.__init__ or cls.__new__ is not owner.__new__:
-        raise Break("SJ020", f"a slice of a `{cls.__name__}`")
+        raise Break(
+            "SJ020",
+            f"a slice of a `{cls.__name__}`",
+            hint="loop over a `range` of indices",
+        )
     assert base.source is not None
     where = slice_of(ev, index)
     children = [
@@ -268,7 +276,11 @@ def effect_if_outside(
         return
     if isinstance(base.source, Attribute) and base.source.name in MODULE_TABLES:
         # Attributes of the module would have to show it.
-        raise Break("SJ021", f"an entry of `{base.source.name}` of a module changes")
+        raise Break(
+            "SJ021",
+            f"an entry of `{base.source.name}` of a module changes",
+            hint="assign the attribute of the module",
+        )
     if base.source is not None:
         kind = base.cls if isinstance(base, (DictValue, SetValue)) else list
         ev.guards.mutated(base.source.guard, kind)

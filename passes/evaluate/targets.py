@@ -41,7 +41,7 @@ def assign(
     elif isinstance(target, cst.StarredElement):
         assign(ev, frame, target.value, value)
     else:
-        raise Break("SJ040", f"assignment to a {type(target).__name__}")
+        raise AssertionError(type(target).__name__)  # the grammar has no other
 
 
 def _unpack(
@@ -85,4 +85,4 @@ def delete(ev: Evaluator, frame: Frame, target: cst.BaseExpression) -> None:
         base = expressions.evaluate(ev, frame, target.value)
         attribute_stores.delete(ev, base, expressions.mangled(frame, target.attr.value))
     else:
-        raise Break("SJ040", f"`del` of a {type(target).__name__}")
+        raise AssertionError(type(target).__name__)  # the grammar has no other

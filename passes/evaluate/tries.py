@@ -107,6 +107,8 @@ def _catches_all(
     try:
         classes = _classes(ev, evaluate(ev, frame, handler.type))
     except Break:
+        classes = None
+    if classes is None:
         ev.journal.rollback(mark)
         return True
     if (ev.journal.changes, ev.builder.operations, len(ev.effects)) != before:
@@ -120,10 +122,15 @@ def _catches_all(
     )
 
 
-def _classes(ev: Evaluator, value: Value) -> list[type]:
+def _classes(ev: Evaluator, value: Value) -> list[type] | None:
+    """The classes that a handler names, or None if they are not known."""
     value = ev.look(value)
     if isinstance(value, TupleValue):
-        return [cls for item in value.items for cls in _classes(ev, item)]
+        parts = [_classes(ev, item) for item in value.items]
+        known = [part for part in parts if part is not None]
+        if len(known) < len(parts):
+            return None
+        return [cls for part in known for cls in part]
     if isinstance(value, Known) and is_a(value.obj, type):
         return [ev.use(value)]
-    raise Break("SJ020", "a handler's class is not known")
+    return None

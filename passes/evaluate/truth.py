@@ -29,6 +29,7 @@ from .values import (
     Scalar,
     SetValue,
     SliceValue,
+    SuperValue,
     TensorValue,
     TupleValue,
     Unknown,
@@ -50,6 +51,7 @@ _ALWAYS_TRUE = (
     IteratorValue,
     SliceValue,
     ContextValue,
+    SuperValue,
 )
 
 
@@ -78,9 +80,8 @@ def truth(ev: Evaluator, value: Value) -> bool:
         case InstanceValue():
             decided = _by_methods(ev, value)
             return True if decided is None else decided
-    if isinstance(value, _ALWAYS_TRUE):
-        return True
-    raise Break("SJ020", "a condition tests a value that is not known")
+    assert isinstance(value, _ALWAYS_TRUE), value
+    return True
 
 
 def _by_methods(ev: Evaluator, value: Value) -> bool | None:
@@ -100,7 +101,11 @@ def _by_methods(ev: Evaluator, value: Value) -> bool | None:
             isinstance(value, InstanceValue)
             and getattr(value.cls, name, None) is not None
         ):
-            raise Break("SJ020", f"a condition calls `{value.cls.__name__}.{name}`")
+            raise Break(
+                "SJ020",
+                f"a condition calls `{value.cls.__name__}.{name}`",
+                hint="test what the object holds, or `is not None`",
+            )
     return None
 
 

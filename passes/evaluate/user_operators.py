@@ -124,10 +124,18 @@ def _ask(ev: Evaluator, receiver: Value, other: Value, operation: str) -> Value 
     method = f"__{operation}__"
     cls = python_type(receiver)
     if cls is None:
-        raise Break("SJ020", f"a comparison with {described(receiver)}")
+        raise Break(
+            "SJ020",
+            f"a comparison with {described(receiver)}",
+            hint="compare the values that the objects hold",
+        )
     if not is_user_object(receiver):
         if isinstance(receiver, TensorValue):
-            raise Break("SJ020", "a comparison of a tensor with an instance")
+            raise Break(
+                "SJ020",
+                "a comparison of a tensor with an instance",
+                hint="compare the tensors that the objects hold",
+            )
         return None
     if operation in ("eq", "ne") and _written_by_dataclass(cls, "__eq__"):
         return _dataclass_equality(ev, receiver, other, operation)

@@ -88,15 +88,19 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
 def _refuse_namespaces(ev: Evaluator, obj: Any) -> None:
     """A dict that is the `__dict__` of a tracked object would be a second way to it."""
     if type(obj) is dict:
-        for other in ev.keep_alive:
-            if type(other) not in _BUILTIN and namespace_of(other) is obj:
-                raise Break(
-                    "SJ020", "the `__dict__` of an object is an object of its own"
-                )
+        others = [other for other in ev.keep_alive if type(other) not in _BUILTIN]
+        twice = any(namespace_of(other) is obj for other in others)
     elif type(obj) not in _BUILTIN and any(type(o) is dict for o in ev.keep_alive):
         namespace = namespace_of(obj)
-        if namespace is not None and any(o is namespace for o in ev.keep_alive):
-            raise Break("SJ020", "the `__dict__` of an object is an object of its own")
+        twice = namespace is not None and any(o is namespace for o in ev.keep_alive)
+    else:
+        return
+    if twice:
+        raise Break(
+            "SJ020",
+            "an object and its `__dict__` are both used",
+            hint="read and store the attributes of the object",
+        )
 
 
 def _constant(ev: Evaluator, obj: Any, source: Source) -> Value:

@@ -98,17 +98,24 @@ def check(
     if name in _WITH_STATISTICS:
         for first, second in itertools.combinations(read, 2):
             if _same_storage(first, second):
-                raise Break("SJ030", f"`{name}` updates statistics that share memory")
+                raise Break(
+                    "SJ030",
+                    f"`{name}` updates statistics that share memory",
+                    hint="give each of the statistics a tensor of its own",
+                )
     for target in targets:
         if _overlaps_itself(target):
             raise Break(
                 "SJ030",
                 f"`{name}` writes to a tensor whose elements share places in memory",
+                hint="write to a copy of the tensor, made by `clone`",
             )
         for other in read:
             if other is not target and _overlap_in_part(target, other):
                 raise Break(
-                    "SJ030", f"what `{name}` writes and what it reads overlap in part"
+                    "SJ030",
+                    f"what `{name}` writes and what it reads overlap in part",
+                    hint="read a copy of the tensor, made by `clone`",
                 )
 
 
