@@ -47,7 +47,7 @@ def _receiver(value: Value, *methods: str) -> tuple[Module, Source]:
     if not isinstance(value, Known) or value.source is None:
         raise Break(
             "SJ020",
-            f"the modules in {described(value)} of no variable of the program's",
+            f"the modules in {described(value)}",
             hint="keep the module in an attribute, a global variable or an argument of "
             "your own",
         )

@@ -52,7 +52,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         _emit_compound(ev, frame, statement, [statement], note)
         return
     # What the body captures is a variable of its function, and the loop's is another one.
-    share_rebound(ev, frame, captured(statement), "a nested function")
+    share_rebound(frame, captured(statement))
     known = visible(frame, [statement])
     try:
         made = outliner(
