@@ -325,10 +325,11 @@ class Evaluator:
 
     def statement_origin(self) -> Origin | None:
         """The origin of the innermost statement that is being evaluated."""
-        if self._origin_stack:
-            return self._origin_stack[-1]
-        # The library's code has been entered: the call of it is the user's statement.
-        return next(reversed(self.call_stack()), None)
+        return self._origin_stack[-1] if self._origin_stack else None
+
+    def user_origin(self) -> Origin | None:
+        """Like `statement_origin`; for library code that was entered, the call of it."""
+        return self.statement_origin() or next(reversed(self.call_stack()), None)
 
     def call_stack(self) -> tuple[Origin, ...]:
         """Where each of the user's functions stands that are being evaluated, outermost first."""

@@ -44,7 +44,7 @@ class Generator(IteratorValue):
         super().__init__([], generator=True)
         self.frame = frame
         self.call = call
-        self.site = ev.statement_origin()
+        self.site = ev.user_origin()
         self.started = False
         self.yielded: Value | None = None
         self.result: Value = constant(None)

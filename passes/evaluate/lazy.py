@@ -35,7 +35,7 @@ class LazyItems(list[Value]):
         self._pull = pull
         self.sources = sources
         self.exhausted = False
-        self.site = ev.statement_origin()
+        self.site = ev.user_origin()
 
     def more(self) -> bool:
         """Computes the next item; False at the end."""
@@ -115,7 +115,7 @@ def leave_to_python(ev: Evaluator) -> None:
     Raises:
         Break: SJ002.
     """
-    if ev.statement_origin() in ev.python_generators:
+    if ev.user_origin() in ev.python_generators:
         raise Break("SJ002", "a generator or iterator lives across a graph break")
 
 

@@ -71,7 +71,7 @@ def record(ev: Evaluator, stop: Break) -> None:
     """Notes a graph break, once for each place where a segment ends."""
     diagnostic = stop.diagnostic
     if diagnostic.origin is None:
-        diagnostic = replace(diagnostic, origin=ev.statement_origin())
+        diagnostic = replace(diagnostic, origin=ev.user_origin())
     if (
         stop.result is not None
         and diagnostic.code == "SJ020"
