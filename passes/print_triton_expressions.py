@@ -277,6 +277,12 @@ class Expressions:
             const_text(a, typed=typed) if isinstance(a, Const) else self.known[a]
             for a in args
         ]
+        if name != "where" and all(isinstance(a, Const) for a in args):
+            # Of literals alone Python would make a number, or divide by zero.
+            literal, _ = texts[0]
+            if not literal.startswith("tl."):
+                made = f"tl.full((), {literal}, {TL[args[0].dtype]})"
+                texts[0] = made, ATOM
         if name in REPEATED:
             texts = [
                 t if t[0].isidentifier() else (self._named(a, t), ATOM)

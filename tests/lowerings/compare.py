@@ -13,6 +13,7 @@ import torch
 from srcjit.options import Options
 from srcjit.passes import lower as lower_pass
 from srcjit.passes import segment as segment_pass
+from srcjit.passes.loops import FLOAT8
 from srcjit.passes.lowerings import gathers
 from tests.backend.support import load, segment_of
 from tests.lowerings.table import ACCURATE, ROWS, Operands
@@ -126,6 +127,10 @@ def difference(
     if got.dtype is not first.dtype or got.shape != first.shape:
         return f"{got.dtype}{tuple(got.shape)}, not {first.dtype}{tuple(first.shape)}"
     wrong = torch.ones(got.shape, dtype=torch.bool)
+    if operands.x.dtype in FLOAT8 and first.dtype in INTEGER_OF.values():
+        # What integer NaN becomes C++ leaves open, and eager's compiler has chosen.
+        if operands.x.shape == got.shape:
+            wrong = ~operands.x.float().isnan()
     for e in expected:
         wrong &= differs(name, got, e)
     if not wrong.any():

@@ -21,6 +21,8 @@ QUICK = [
         for n, layout in enumerate(LAYOUTS)
         if layout != "contiguous"
     ),
+    # Divisions of literals that are rounded at once.
+    (torch.bfloat16, "empty_rows"),
 ]
 """What the default suite runs: dtypes, contiguous, and each layout with one dtype."""
 
