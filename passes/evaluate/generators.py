@@ -99,7 +99,7 @@ def advance(ev: Evaluator, generator: Generator) -> Value | None:
     if generator.name is not None:
         raise LeaveGenerator(generator.site)
     if frame in ev.frames:
-        raise Break("SJ030", "raises ValueError: generator already executing")
+        raise LeaveGenerator(generator.site)  # Python raises: it is executing
     ended: list[Value] = []
     frame.on_return = ended.append
     _remember(ev, frame)
@@ -212,7 +212,7 @@ def close(ev: Evaluator, generator: IteratorValue) -> Value:
     if not isinstance(generator, Generator) or generator.name is not None:
         raise Break("SJ020", "`close` of an iterator")
     if generator.frame in ev.frames:
-        raise Break("SJ030", "raises ValueError: generator already executing")
+        raise LeaveGenerator(generator.site)  # Python raises: it is executing
     _remember(ev, generator.frame)
     generator.frame.blocks.clear()
     ev.journal.set_attr(generator, "started", True)
