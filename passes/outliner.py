@@ -23,7 +23,7 @@ from srcjit.passes.blocks import Statement, line, map_blocks
 from srcjit.passes.boxes import Boxes, CannotOutline, binds_last
 from srcjit.passes.flow import Walk, deleted
 from srcjit.passes.namer import Namer
-from srcjit.passes.resume import function_of, never_bound
+from srcjit.passes.resume import function_of, kept_apart, never_bound, taken_over
 from srcjit.passes.scopes import captured, live_in, reads, writes
 
 NEXT, BREAK, RETURN, CONTINUE = range(4)
@@ -187,7 +187,9 @@ class Outliner:
         body = self._body(walk.reachable)
         values = self._parameters(body, order)
         unbound_values = [name for name in values if name not in self.around.bound]
-        prologue = [
+        apart = kept_apart(values, self.statements, self.namer)
+        prologue = taken_over(apart)
+        prologue += [
             statement
             for name in unbound_values
             for statement in parsed(f"if {name} is {self.unbound}: del {name}\n")
@@ -197,7 +199,8 @@ class Outliner:
         body = [*self._declarations(), *prologue, *body]
         for statement in body:
             self.origins.inherit(statement, self.statements[0])
-        params = [*values, *self.boxes.values()]
+        params = [apart.get(name, name) for name in values]
+        params += self.boxes.values()
         function = function_of(self.name, params, body)
         self.origins.inherit(function, self.statements[0])
         return Outlined(function, self._call(values, written), tuple(params))

@@ -43,7 +43,7 @@ else:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ import libcst as cst
 from srcjit.origin import Origins
 from srcjit.passes.blocks import Statement, line, map_blocks, suite_of
 from srcjit.passes.clone import clone, clone_all
+from srcjit.passes.flow import deleted
 from srcjit.passes.namer import Namer
 from srcjit.passes.scopes import captured, ends, reads, writes
 from srcjit.source import FunctionSource
@@ -192,6 +193,7 @@ def make_resume(
     nonlocal_names: Collection[str] = (),
     maybe_unbound: Collection[str] = (),
     unbound_value: str = "UNBOUND",
+    apart: Mapping[str, str] | None = None,
 ) -> FunctionSource:
     """Makes a function of the rest of a program.
 
@@ -210,6 +212,7 @@ def make_resume(
         nonlocal_names: Names that the user's function declares nonlocal.
         maybe_unbound: Parameters for which `UNBOUND` is given where they are not bound.
         unbound_value: What the text calls `UNBOUND`.
+        apart: Parameters that have another name than their variables; see `kept_apart`.
     """
     read, written = reads(list(statements)), writes(list(statements))
     prologue: list[Statement] = []
@@ -218,6 +221,7 @@ def make_resume(
         if bound_here:
             prologue.append(line(f"{word} {', '.join(bound_here)}"))
     used = read | captured(list(statements))
+    prologue += taken_over(apart or {})
     prologue += never_bound(set(unbound) & (used - written))
     for variable in sorted(maybe_unbound):
         prologue.append(
@@ -225,7 +229,8 @@ def make_resume(
                 f"if {variable} is {unbound_value}:\n    del {variable}\n"
             )
         )
-    tree = function_of(name, params, [*prologue, *statements])
+    given = [(apart or {}).get(parameter, parameter) for parameter in params]
+    tree = function_of(name, given, [*prologue, *statements])
     first = next((s for s in statements if origins.get(s) is not None), None)
     if first is not None:
         for made in (tree, *prologue):
@@ -239,6 +244,23 @@ def make_resume(
         class_name=class_name,
         scope=scope,
     )
+
+
+def kept_apart(
+    params: Sequence[str], statements: Sequence[Statement], namer: Namer
+) -> dict[str, str]:
+    """Returns other names for the parameters whose variables the statements delete.
+
+    A function's guards know its arguments by the names of its parameters for as long as it
+    runs, and the error that tells of a deleted variable has the name that the user gave it.
+    """
+    lost: frozenset[str] = frozenset().union(*(deleted(s) for s in statements))
+    return {name: namer.fresh(f"{name}_given") for name in params if name in lost}
+
+
+def taken_over(apart: Mapping[str, str]) -> list[Statement]:
+    """Returns what binds variables to the parameters that are `kept_apart`."""
+    return [line(f"{name} = {given}") for name, given in apart.items()]
 
 
 def never_bound(names: Iterable[str]) -> list[Statement]:

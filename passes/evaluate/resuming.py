@@ -26,7 +26,7 @@ from ..outline import UNBOUND, Box
 from ..program import Continuation, Native
 from ..reachable import reaches
 from ..resume import Block as Rest
-from ..resume import make_resume, rest
+from ..resume import kept_apart, make_resume, rest
 from ..scopes import all_names, captured, live_in, parameter_names, reads, writes
 from . import names
 from .frames import Block, Frame
@@ -259,6 +259,7 @@ def _continuation(
         label = f"{frame.source.name}_{label}"
     name = ev.namer_for(frame).fresh(label)
     _share_nonlocals(frame)
+    apart = kept_apart(params, statements, ev.namer_for(frame))
     cells = {**user_cells(ev, frame, statements), **missing}
     source = make_resume(
         name,
@@ -274,7 +275,10 @@ def _continuation(
         nonlocal_names=frame.nonlocals_declared,
         maybe_unbound=maybe_unbound,
         unbound_value=ev.namer_for(frame).fixed("UNBOUND"),
+        apart=apart,
     )
+    params = [apart.get(p, p) for p in params]
+    dynamic = {apart.get(p, p) for p in dynamic}
     continuation = Continuation(
         name,
         source,

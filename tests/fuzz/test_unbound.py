@@ -490,6 +490,33 @@ UNBOUND = {
         keep(n)
         return v1
         """,
+    "an argument that another one holds": """
+        held = [nums]
+        keep(held)
+        for v1 in range(2):
+            try:
+                try:
+                    if v1 == 0:
+                        del nums
+                    1 // ((n + v1) % 2)
+                except ZeroDivisionError:
+                    raise ValueError(repr(nums)) from None
+            except (NameError, ValueError) as e2:
+                print(repr(e2))
+        """,
+    "an argument that a handler binds": """
+        try:
+            keep(n)
+            1 // 0
+        except ZeroDivisionError as nums:
+            print(repr(nums))
+        for v1 in range(2):
+            keep(v1)
+            try:
+                print(nums)
+            except NameError as e2:
+                print(repr(e2))
+        """,
     "read by eval": """
         keep(n)
         if n > 1000:
