@@ -49,6 +49,7 @@ from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import Hints, guard_parameter
+from srcjit.shortcut import Shortcuts
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 from srcjit.stub import (
@@ -104,6 +105,7 @@ class Dispatcher:
         self._names = StubNames(self.signature.parameters)
         self._numbered: dict[int, Specialization] = {}
         self._next_number = 0
+        self._shortcuts = Shortcuts(self.regenerate)
         self._defaults = stub_defaults(function, self.signature)
         self._writing = threading.Lock()
         self._written: dict[str, CodeType] = {}
@@ -379,6 +381,7 @@ class Dispatcher:
             # stub, between a guard and the program that belongs to it.
             self._outdated = True
             self._numbered[self._next_number] = specialization
+            self._shortcuts.watch(self._next_number, specialization)
             self._next_number += 1
             self.regenerate()
         control.notify("specialized", self, specialization)
@@ -388,9 +391,11 @@ class Dispatcher:
         with self.lock:
             # Another thread may still be in an old stub: its names stay, and mean Python.
             for number in self._numbered:
-                self._globals[self._names(f"guard_{number}")] = _refuse
+                for name in ("guard", "asked"):
+                    self._globals[self._names(f"{name}_{number}")] = _refuse
                 self._globals[self._names(f"{self._name}_{number}")] = self.function
             self._numbered.clear()
+            self._shortcuts.clear()
             self._family.clear()
             self.disabled = None
             self.hints = self.first_hints
@@ -438,13 +443,29 @@ class Dispatcher:
             guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
             self._globals[guard] = specialization.guard
             self._globals[run] = specialization.run
-            lines.append(f"    if {guard}({flat}):")
-            lines.append(f"        return {run}({signature.call})")
+            tests = [f"if {guard}({flat}):", f"    return {run}({signature.call})"]
+            lines += [f"    {line}" for line in self._behind_shortcut(number, tests)]
         if self.disabled and not control.eager():
             lines.append(f"    return {names('native')}({signature.call})")
         else:
             lines.append(f"    return {names('specialize')}({flat})({signature.call})")
         return "\n".join(lines) + "\n"
+
+    def _behind_shortcut(self, number: int, tests: list[str]) -> list[str]:
+        """The lines that try a specialization, with those of its shortcut around them."""
+        shortcut = self._shortcuts.found.get(number)
+        if shortcut is None:
+            return tests
+        asked, replay = (self._names(f"{n}_{number}") for n in ("asked", "shortcut"))
+        self._globals |= {asked: shortcut.asked, replay: shortcut.replay}
+        flat, replayed = ", ".join(self.signature.parameters), self._names("replayed")
+        return [
+            f"if {asked}({flat}):",
+            f"    {replayed} = {replay}({flat})",
+            f"    if {replayed} is not None:",
+            f"        return {replayed}",
+            *(f"    {line}" for line in tests),
+        ]
 
     def _stub_code(self) -> CodeType:
         # A call may still be in the old stub, so its lines stay what they are.

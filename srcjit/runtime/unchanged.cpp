@@ -248,6 +248,8 @@ struct Snapshot {
     Row *row;
 };
 
+PyTypeObject snapshot_type = {PyVarObject_HEAD_INIT(NULL, 0)};
+
 unsigned int version_of(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
@@ -278,17 +280,37 @@ bool is_same(const Row &row) {
     return row.dict->ma_version_tag == row.dict_version;
 }
 
-bool is_same(const Snapshot *self) {
+/* If `addresses` are wanted, the facts of the leaves are known. */
+bool is_same(const Snapshot *self, const void **addresses) {
     for (Py_ssize_t i = 0; i < self->rows; i++)
         if (!is_same(self->row[i])) return false;
     if (!self->facts) return true;
     try {
-        for (Py_ssize_t i = 0; i < self->leaves; i++)
+        for (Py_ssize_t i = 0; i < self->leaves; i++) {
             if (!is_same(self->facts[i], self->leaf[i])) return false;
+            if (addresses) addresses[i] = self->facts[i].tensor->data();
+        }
     } catch (const std::exception &) {
-        return false;                 /* sizes that a tensor does not tell any more */
+        return false;                 /* a tensor does not tell its sizes, or has no memory */
     }
     return true;
+}
+
+bool is_about(const Snapshot *self, PyObject *const *roots) {
+    for (Py_ssize_t i = 0; i < self->roots; i++)
+        if (roots[i] != self->row[i].object) return false;
+    return true;
+}
+
+/* For `replays.cpp`: the leaves, and where they lie, or NULL if anything has changed. They are
+   borrowed. No Python code runs. */
+PyObject *const *locate(PyObject *object, PyObject *const *roots, Py_ssize_t count,
+                        const void **addresses, Py_ssize_t leaves) {
+    if (Py_TYPE(object) != &snapshot_type) return NULL;
+    const Snapshot *self = (Snapshot *)object;
+    bool same = self->facts && self->roots == count && self->leaves == leaves &&
+                is_about(self, roots) && is_same(self, addresses);
+    return same ? self->leaf : NULL;
 }
 
 /* snapshot(*roots) -> tuple of the leaves, or None if anything has changed */
@@ -297,14 +319,13 @@ PyObject *call(PyObject *object, PyObject *const *args, size_t flags, PyObject *
     if (PyVectorcall_NARGS(flags) != self->roots || (names && PyTuple_GET_SIZE(names)))
         return PyErr_Format(PyExc_TypeError, "a snapshot of %zd objects is called with %zd",
                             self->roots, PyVectorcall_NARGS(flags));
-    for (Py_ssize_t i = 0; i < self->roots; i++)
-        if (args[i] != self->row[i].object) Py_RETURN_NONE;
+    if (!is_about(self, args)) Py_RETURN_NONE;
     /* Whoever wants to know the facts has no use for the leaves. */
     Py_ssize_t count = self->facts ? 0 : self->leaves;
     /* Before anything is compared: making a tuple may run finalizers. */
     PyObject *leaves = PyTuple_New(count);
     if (!leaves) return NULL;
-    if (!is_same(self)) {
+    if (!is_same(self, NULL)) {
         Py_DECREF(leaves);
         Py_RETURN_NONE;
     }
@@ -324,8 +345,6 @@ void snapshot_free(PyObject *object) {
     PyMem_Free(self->row);
     PyObject_Free(self);
 }
-
-PyTypeObject snapshot_type = {PyVarObject_HEAD_INIT(NULL, 0)};
 
 bool prepare_type() {
     snapshot_type.tp_name = "srcjit.runtime.Snapshot";
@@ -418,5 +437,13 @@ PyMODINIT_FUNC PyInit_srcjit_unchanged(void) {
 #if VERSIONS
     if (!prepare_type()) return NULL;
 #endif
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+#if VERSIONS
+    PyObject *capsule = module ? PyCapsule_New((void *)locate, "srcjit.locate", NULL) : NULL;
+    if (!capsule || PyModule_AddObject(module, "locate", capsule) < 0) {
+        Py_XDECREF(capsule);
+        Py_CLEAR(module);
+    }
+#endif
+    return module;
 }
