@@ -444,28 +444,14 @@ class Dispatcher:
             self._globals[guard] = specialization.guard
             self._globals[run] = specialization.run
             tests = [f"if {guard}({flat}):", f"    return {run}({signature.call})"]
-            lines += [f"    {line}" for line in self._behind_shortcut(number, tests)]
+            tests, used = self._shortcuts.around(number, tests, flat, names)
+            self._globals |= used
+            lines += [f"    {line}" for line in tests]
         if self.disabled and not control.eager():
             lines.append(f"    return {names('native')}({signature.call})")
         else:
             lines.append(f"    return {names('specialize')}({flat})({signature.call})")
         return "\n".join(lines) + "\n"
-
-    def _behind_shortcut(self, number: int, tests: list[str]) -> list[str]:
-        """The lines that try a specialization, with those of its shortcut around them."""
-        shortcut = self._shortcuts.found.get(number)
-        if shortcut is None:
-            return tests
-        asked, replay = (self._names(f"{n}_{number}") for n in ("asked", "shortcut"))
-        self._globals |= {asked: shortcut.asked, replay: shortcut.replay}
-        flat, replayed = ", ".join(self.signature.parameters), self._names("replayed")
-        return [
-            f"if {asked}({flat}):",
-            f"    {replayed} = {replay}({flat})",
-            f"    if {replayed} is not None:",
-            f"        return {replayed}",
-            *(f"    {line}" for line in tests),
-        ]
 
     def _stub_code(self) -> CodeType:
         # A call may still be in the old stub, so its lines stay what they are.

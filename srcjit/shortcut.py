@@ -80,6 +80,34 @@ class Shortcuts:
                 self.found[number] = shortcut
             self._changed()
 
+    def around(
+        self, number: int, tests: list[str], values: str, names: Callable[[str], str]
+    ) -> tuple[list[str], dict[str, Any]]:
+        """Puts the lines of a shortcut around those that try its specialization.
+
+        Args:
+            number: The specialization.
+            tests: Its lines.
+            values: One value for each parameter, as text.
+            names: What the stub calls something.
+
+        Returns:
+            The lines, and what they name.
+        """
+        shortcut = self.found.get(number)
+        if shortcut is None:
+            return tests, {}
+        asked, replay = names(f"asked_{number}"), names(f"shortcut_{number}")
+        replayed = names("replayed")
+        lines = [
+            f"if {asked}({values}):",
+            f"    {replayed} = {replay}({values})",
+            f"    if {replayed} is not None:",
+            f"        return {replayed}",
+            *(f"    {line}" for line in tests),
+        ]
+        return lines, {asked: shortcut.asked, replay: shortcut.replay}
+
     def clear(self) -> None:
         """Forgets all of them."""
         self._wanted, self.found = {}, {}

@@ -52,11 +52,15 @@ struct Entry {
     Recording recording[MOST];
 };
 
-const void *address_of(PyObject *tensor) {
-    char *at = reinterpret_cast<char *>(tensor) + place;
-    return (*reinterpret_cast<c10::TensorImpl **>(at))->data();
+/* As `unchanged.cpp` has it. */
+const void *address_of(PyObject *object) {
+    char *at = reinterpret_cast<char *>(object) + place;
+    const c10::TensorImpl *tensor = *reinterpret_cast<c10::TensorImpl **>(at);
+    const c10::Storage &storage = tensor->unsafe_storage();
+    if (storage && tensor->storage_offset() == 0 && tensor->numel())
+        return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+    return tensor->data();
 }
-
 
 /* Whether something could be replayed now, and on which stream. */
 bool here_and_now(Entry *self, uintptr_t *stream) {
@@ -385,7 +389,7 @@ struct Shortcut {
     const void **leaf;                /* where the leaves lie in this call */
 };
 
-/* Notes where everything lies; the leaves, or NULL if something may have changed. */
+/* Notes where everything lies; the leaves, held, or NULL if something may have changed. */
 PyObject *const *note_all(Shortcut *self, PyObject *snapshots, PyObject *const *args, PyObject *results) {
     const void **here = self->entry->here;
     PyTypeObject *known = tensor_type;
@@ -395,18 +399,21 @@ PyObject *const *note_all(Shortcut *self, PyObject *snapshots, PyObject *const *
         leaves = locate(PyTuple_GET_ITEM(snapshots, i), self->object, self->roots, self->leaf,
                         self->leaves);
     if (!leaves) return NULL;
+    bool all = true;
     try {
-        for (Py_ssize_t i = 0; i < self->inputs; i++, here++) {
+        for (Py_ssize_t i = 0; all && i < self->inputs; i++, here++) {
             Py_ssize_t from = self->input[i];
             if (from < 0) *here = self->leaf[-1 - from];
-            else if (!note(here, args[from], &known)) return NULL;
+            else all = note(here, args[from], &known);
         }
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(results); i++, here++)
-            if (!note(here, PyTuple_GET_ITEM(results, i), &known)) return NULL;
+        for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(results); i++, here++)
+            all = note(here, PyTuple_GET_ITEM(results, i), &known);
     } catch (const std::exception &) {
-        return NULL;
+        all = false;
     }
-    return leaves;
+    if (all) return leaves;
+    for (Py_ssize_t i = 0; i < self->leaves; i++) Py_DECREF(leaves[i]);
+    return NULL;
 }
 
 PyObject *returned(Shortcut *self, PyObject *results) {
@@ -435,13 +442,12 @@ PyObject *replayed(Shortcut *self, PyObject *const *args) {
         (leaves = note_all(self, snapshots, args, results)))
         found = recorded(entry, stream);
     if (found) {
-        /* Other threads may drop them while it is launched. */
-        for (Py_ssize_t i = 0; i < self->leaves; i++) Py_INCREF(leaves[i]);
+        /* Other threads may drop tensors while it is launched, but those are held. */
         results = launched(entry, found, results);
-        for (Py_ssize_t i = 0; i < self->leaves; i++) Py_DECREF(leaves[i]);
     } else {
         Py_CLEAR(results);
     }
+    for (Py_ssize_t i = 0; leaves && i < self->leaves; i++) Py_DECREF(leaves[i]);
     Py_XDECREF(snapshots);
     Py_DECREF(allocations);
     return results ? returned(self, results) : NULL;

@@ -347,8 +347,10 @@ def test_nothing_is_kept_alive() -> None:
     module = Net()
     jitted = compiled(module)
     parts = [weakref.ref(module), weakref.ref(module.up.weight), weakref.ref(jitted)]
-    dispatcher = weakref.ref(dispatcher_of(jitted.forward.__func__))
-    del module, jitted
+    found = dispatcher_of(jitted.forward.__func__)
+    assert found is not None
+    dispatcher = weakref.ref(found)
+    del module, jitted, found
     srcjit.reset()
     gc.collect()
     assert [part() for part in parts] == [None] * 3
