@@ -346,11 +346,12 @@ def test_two_modules_share_a_shortcut() -> None:
 def test_nothing_is_kept_alive() -> None:
     module = Net()
     jitted = compiled(module)
-    parts = [weakref.ref(module), weakref.ref(module.up.weight), weakref.ref(jitted)]
+    kept: list[Any] = [module, module.up.weight, jitted]
+    parts = [weakref.ref(part) for part in kept]
     found = dispatcher_of(jitted.forward.__func__)
     assert found is not None
     dispatcher = weakref.ref(found)
-    del module, jitted, found
+    del module, jitted, found, kept
     srcjit.reset()
     gc.collect()
     assert [part() for part in parts] == [None] * 3
