@@ -8,7 +8,6 @@ x.nonzero()            SJ104: the shape depends on data
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,7 @@ from srcjit.diagnostics import GraphBreak
 from .. import warned
 from . import writes
 from .breaks import Break, FixSizes
-from .raising import Facts, Witness, eager_raises, is_quiet, number_overflows
+from .raising import Facts, Witness, eager_raises, is_quiet
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -44,10 +43,7 @@ def run(
     name = (
         target if isinstance(target, str) else getattr(target, "__name__", str(target))
     )
-    reason = eager_raises(name, args, kwargs.get("out")) or number_overflows(
-        functools.partial(_called, kind, target), args, kwargs
-    )
-    if reason is not None:
+    if (reason := eager_raises(name, args, kwargs.get("out"))) is not None:
         raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
     try:
         targets = writes.written(name, args, kwargs)
@@ -58,12 +54,12 @@ def run(
             ev.fake_mode,
             _rules(ev, [*args, *kwargs.values()]),
         ):
-            if is_quiet(target, args):
+            if is_quiet(target, [*args, *kwargs.values()]):
                 facts = Facts()
-                result = _called(kind, target, *args, **kwargs)
+                result = _called(kind, target, args, kwargs)
             else:
                 with Witness() as witness:
-                    result = _called(kind, target, *args, **kwargs)
+                    result = _called(kind, target, args, kwargs)
                 facts = witness.facts(target)
         writes.refuse_changes(ev, name, before)
         if warnings:
@@ -121,10 +117,10 @@ def _sized(ev: Evaluator, operands: Any) -> bool:
     return isinstance(operands, torch.SymInt | torch.SymFloat)
 
 
-def _called(kind: str, target: Any, *operands: Any, **kwargs: Any) -> Any:
+def _called(kind: str, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kind == "call_method":
-        return getattr(operands[0], target)(*operands[1:], **kwargs)
-    return target(*operands, **kwargs)
+        return getattr(args[0], target)(*args[1:], **kwargs)
+    return target(*args, **kwargs)
 
 
 def _refuse_layouts(name: str, result: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -98,6 +98,9 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         risky = operator_may_raise(func, args, kwargs or {})
         risky = risky or any(map(_shares_elements, _written(func, args, kwargs or {})))
+        refused = _number_is_refused(func, args, kwargs or {})
+        if refused:
+            raise RuntimeError(refused)
         self.operators.append((func, risky))
         return func(*args, **(kwargs or {}))
 
@@ -193,9 +196,7 @@ def _example(operand: Any) -> Any:
 
 
 def _is_refused(operator: Any, leaves: list[Any], structure: Any) -> bool:
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    here = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
-    if any(t.device.type not in here or t.layout is not torch.strided for t in tensors):
+    if not _are_here(leaves):
         return False
     with _disable_current_modes(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -254,43 +255,87 @@ def is_quiet(target: Any, operands: Sequence[Any]) -> bool:
 
     For all others a `Witness` has to see what the call comes down to.
     """
+    narrowest = torch.float16
     for operand in operands:
         if isinstance(operand, torch.Tensor) and not operand.is_floating_point():
             return False  # eager has no kernel for some types
+        dtype = getattr(operand, "dtype", operand)
+        if isinstance(dtype, torch.dtype) and dtype.itemsize == 1:
+            narrowest = dtype
+    if any(_is_large(operand, narrowest) for operand in operands):
+        return False  # a dtype may not hold it
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     return name in _QUIET and not isinstance(target, torch._ops.OpOverloadPacket)
 
 
-def number_overflows(
-    call: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> str | None:
-    """Why eager refuses a number that a dtype does not hold; fakes take any.
+def _number_is_refused(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> str:
+    """Why eager refuses a number that a dtype does not hold, or ""; fakes take any.
 
-    `half.masked_fill(mask, -1e9)` raises, `half * 1e9` does not: what the call says is found
-    out on tensors of one element.
+    `half.masked_fill(mask, -1e9)` raises, `half * 1e9` does not, and neither does `fill_` of
+    a single element: what the operator says is found out on tensors as small as that.
     """
+    if operator.namespace not in OWN_NAMESPACES or operator in _MADE_TO_SIZE:
+        return ""
+    given = {
+        a.name: (a, args[place] if place < len(args) else kwargs.get(a.name))
+        for place, a in enumerate(operator._schema.arguments)
+    }
+    if not any(
+        str(a.type) in _NUMBERS and _is_large(value, torch.int8)
+        for a, value in given.values()
+    ):
+        return ""
     leaves, structure = pytree.tree_flatten((tuple(args), dict(kwargs)))
-    numbers = [v for v in leaves if type(v) in (int, float) and math.isfinite(v)]
-    if not numbers:
-        return None
-    dtypes = {v.dtype for v in leaves if isinstance(v, torch.Tensor)}
-    dtypes |= {v for v in leaves if isinstance(v, torch.dtype)}
-    most = min(
-        (torch.finfo(t).max for t in dtypes if t.is_floating_point),
-        default=torch.finfo(torch.get_default_dtype()).max,
-    )
-    if all(abs(number) <= most for number in numbers):
-        return None
+    if _TAG.nondeterministic_seeded in operator.tags or not _are_here(leaves):
+        return ""
+    numbers = {id(v) for a, v in given.values() if str(a.type) in _NUMBERS}
     with _disable_current_modes(), torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        given, named = pytree.tree_unflatten(list(map(_example, leaves)), structure)
+        small = [v if id(v) in numbers else _in_small(v) for v in leaves]
+        positional, named = pytree.tree_unflatten(small, structure)
         try:
-            call(*given, **named)
-        except RuntimeError as error:
-            return str(error) if "without overflow" in str(error) else None
-        except (TypeError, ValueError, IndexError):  # one element is too few for it
-            return None
-    return None
+            operator(*positional, **named)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            message = str(error).partition("\n")[0]
+            return message if "without overflow" in message else ""
+    return ""
+
+
+_NUMBERS = ("number", "Optional[number]")
+"""Types of arguments that become elements, or are computed with."""
+
+_MADE_TO_SIZE = (
+    torch.ops.aten.arange.default,
+    torch.ops.aten.arange.start,
+    torch.ops.aten.arange.start_step,
+)
+"""Operators whose numbers decide how much memory they take."""
+
+
+def _is_large(number: Any, dtype: torch.dtype) -> bool:
+    """Whether some dtype as wide as this one does not hold a number that is finite."""
+    most = 127 if dtype.itemsize == 1 else torch.finfo(torch.float16).max
+    return type(number) in (int, float) and most < abs(number) < math.inf
+
+
+def _in_small(operand: Any) -> Any:
+    """A tensor of at most two elements along each dimension; other sizes as small."""
+    if isinstance(operand, torch.Tensor):
+        shape = [n if type(n) is int and n < 2 else 2 for n in operand.shape]
+        make = torch.ones if operand.is_floating_point() else torch.zeros
+        return make(shape, dtype=operand.dtype, device=operand.device)
+    return min(operand, 2) if type(operand) is int else _example(operand)
+
+
+def _are_here(operands: Sequence[Any]) -> bool:
+    """Whether operators can run on such operands on this machine."""
+    here = {"cpu", "cuda"} if torch.cuda.is_available() else {"cpu"}
+    devices = {v.type for v in operands if isinstance(v, torch.device)}
+    tensors = [v for v in operands if isinstance(v, torch.Tensor)]
+    devices |= {t.device.type for t in tensors}
+    return devices <= here and all(t.layout is torch.strided for t in tensors)
 
 
 _SUBTRACTIONS = frozenset("sub rsub __rsub__ subtract".split())
