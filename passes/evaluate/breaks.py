@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import libcst as cst
@@ -17,7 +18,8 @@ class Break(GraphBreak):
     """A graph break with the facts that decide how to go on.
 
     Attributes:
-        harmless: Running the statement natively changes no object that evaluation tracks.
+        harmless: Running the statement natively changes no object that evaluation tracks, at
+            least as long as a function says so.
         result: Type of the number that the statement's call returns, if it is known.
         needs_unknown: The statement uses a variable whose value only the running program knows;
             the rest of the program must become a resume function that starts with it.
@@ -33,7 +35,7 @@ class Break(GraphBreak):
         *,
         notes: tuple[str, ...] = (),
         hint: str = "",
-        harmless: bool = False,
+        harmless: bool | Callable[[], bool] = False,
         result: type | None = None,
         needs_unknown: bool = False,
         needs_known: Scalar | None = None,

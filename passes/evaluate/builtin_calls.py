@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import builtins
 import inspect
-import io
 import logging
-import sys
 import time
 import warnings
+from collections.abc import Callable
 from types import WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from srcjit.runtime import output
 
 from ..kinds import is_a
 from . import attribute_stores, attributes, class_lookup
@@ -64,6 +65,12 @@ _HARMLESS: set[Any] = {
     time.process_time,
     torch.cuda.synchronize,
 }
+_UNHEARD: dict[Any, Callable[[], bool]] = {
+    builtins.print: output.prints_are_unheard,
+    warnings.warn: output.warnings_are_unheard,
+}
+for _name in ("debug", "info", "warning", "error", "critical", "log", "exception"):
+    _UNHEARD[getattr(logging, _name)] = output.logs_are_unheard
 _LOGGING = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 _RESULTS: dict[Any, type] = {
     builtins.float: float,
@@ -80,20 +87,14 @@ _RESULTS: dict[Any, type] = {
 }
 
 
-def is_harmless(obj: Any) -> bool:
-    """Whether a native call of `obj` changes nothing that evaluation tracks."""
-    if obj is warnings.warn:
-        return not _warnings_are_heard()
-    if obj is print:
-        # What stands in for a stream may be an object of the program's.
-        return sys.stdout is None or is_a(sys.stdout, io.IOBase)
+def is_harmless(obj: Any) -> bool | Callable[[], bool]:
+    """Whether a native call of `obj` changes nothing that evaluation tracks.
+
+    Some do as long as a function returns True, which `split.native` makes a guard of.
+    """
+    if is_member(obj, _UNHEARD):
+        return _UNHEARD[obj]
     return is_member(obj, _HARMLESS)
-
-
-def _warnings_are_heard() -> bool:
-    """Whether a warning goes to the program: `catch_warnings(record=True)` fills a list."""
-    hooks = warnings.showwarning, getattr(warnings, "_showwarnmsg_impl", None)
-    return any(getattr(hook, "__module__", "") != "warnings" for hook in hooks)
 
 
 def is_harmless_method(obj: Any, name: str) -> bool:

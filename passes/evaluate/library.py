@@ -137,8 +137,9 @@ def is_pure_numpy(obj: Any) -> bool:
 
 
 def _side_effect(name: str, function: Any = None) -> Handler:
+    harmless = function is None or is_harmless(function)
+
     def call(ev: Evaluator, args: list[Value], kwargs: dict[str, Value]) -> Value:
-        harmless = function is None or is_harmless(function)
         raise Break("SJ012", f"call to `{name}` has a side effect", harmless=harmless)
 
     return call
@@ -148,7 +149,8 @@ _builtin: Any
 for _builtin in (print, open, input, warnings.warn):
     HANDLERS[_builtin] = _side_effect(_builtin.__name__, _builtin)
 for _name in ("debug", "info", "warning", "error", "critical", "log", "exception"):
-    HANDLERS[getattr(logging, _name)] = _side_effect(f"logging.{_name}")
+    _function = getattr(logging, _name)
+    HANDLERS[_function] = _side_effect(f"logging.{_name}", _function)
 for _function in (
     torch.manual_seed,
     torch.seed,

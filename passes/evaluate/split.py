@@ -254,11 +254,16 @@ def native(
         native_statements.native_return(ev, frame, statement, note=_note(ev))
         return
     harmless = (
-        stop.harmless
+        _is_harmless(stop)
         and not _writes_to_objects(small)
         and not native_statements.used_globals(frame, [statement])
         and native_statements.keeps_state(ev, frame, statement)
     )
+    if harmless and callable(stop.harmless):
+        name = stop.harmless.__name__
+        ev.guards.add(
+            f"{ev.guards.bind(stop.harmless, name)}()", "changes nothing else"
+        )
     bound = native_statements.emit_native(
         ev, frame, [statement], note=_note(ev), harmless=harmless
     )
@@ -270,6 +275,10 @@ def native(
         ev.journal.set_item(frame.env, name, value)
     if not harmless:
         resuming.resume_here(ev)
+
+
+def _is_harmless(stop: Break) -> bool:
+    return stop.harmless() if callable(stop.harmless) else stop.harmless
 
 
 def _writes_to_objects(small: Any) -> bool:
