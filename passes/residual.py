@@ -71,13 +71,13 @@ class ResidualBuilder(Reifier):
     def emit(self, text: str, origin: Origin | None = None, note: str = "") -> None:
         """Adds one line (or several) at the current indentation; `note` explains the first."""
         origin = origin or self.ev.statement_origin()
-        self.untouched = False
         self._add(text.strip("\n"), lambda number: origin, note)
 
     def _add(
         self, text: str, origin_of: Callable[[int], Origin | None], note: str
     ) -> None:
         """Adds the lines of a text; lines inside of a string stay as they are."""
+        self.untouched = False
         pad = "    " * self._indent
         inside = lines_inside_strings(text)
         for number, line in enumerate(text.split("\n"), 1):

@@ -112,6 +112,21 @@ def behind_a_break(x, log, o):
     return x
 
 
+def behind_a_print(x, log, o):
+    print(
+        "once",
+    )
+    try:
+        return x.expand(LARGE, 3).clone()
+    finally:
+        log.append("finally")
+
+
+@pytest.fixture(autouse=True)
+def python_may_return(monkeypatch):
+    monkeypatch.delenv("SRCJIT_RAISE", raising=False)
+
+
 def compare(function, stage, *extra, **named):
     jitted = srcjit.jit(function, options={"stage": stage})
     for turn in range(2):
@@ -144,6 +159,13 @@ def test_no_memory(function, stage):
     compare(function, stage)
 
 
+def test_what_was_printed_is_not_printed_again(capsys):
+    jitted = srcjit.jit(behind_a_print, options={"stage": "specialize"})
+    with pytest.raises(RuntimeError, match="alloc|memory"):
+        jitted(torch.ones(3), [], Object())
+    assert capsys.readouterr().out == "once\n"
+
+
 def test_every_kind_of_parameter():
     compare(keywords, "specialize", 1, 2, other=3)
 
@@ -167,7 +189,7 @@ def test_closures_that_share_what_was_compiled():
         assert log == [2, LARGE]
 
 
-def test_what_fails_only_when_compiled_is_told(monkeypatch, caplog):
+def test_what_fails_only_when_compiled_is_told(caplog):
     def function(x, log):
         y = x + 1
         log.append(1)
@@ -176,7 +198,6 @@ def test_what_fails_only_when_compiled_is_told(monkeypatch, caplog):
     def fail(*_):
         raise MemoryError("none left")
 
-    monkeypatch.delenv("SRCJIT_RAISE", raising=False)
     jitted = srcjit.jit(function, options={"stage": "specialize"})
     log: list[int] = []
     jitted(torch.ones(3), log)
