@@ -11,35 +11,42 @@ operands are a product's, or none at all.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import sympy
 
+
+@functools.cache
 def correct() -> None:
     """Lets PyTorch look whether what is marked as a sum of symbols still is one.
 
-    NOTE: PyTorch's own function is replaced, because its rules for shapes add sizes, too.
-    It gives the same results as before, except where they were wrong.
+    NOTE: PyTorch's own function is replaced, for good, because its rules for shapes add sizes,
+    too. It gives the same results as before, except where they were wrong; a PyTorch that is
+    right, or has no such function, is left as it is.
     """
     from torch.fx.experimental import sym_node
 
-    global _torch_add
     module: Any = sym_node
-    if getattr(module, "_optimized_add", _add) is not _add:
-        _torch_add, module._optimized_add = module._optimized_add, _add
+    add = getattr(module, "_optimized_add", None)
+    if add is None or not _is_wrong(add):
+        return
+
+    @functools.wraps(add)
+    def corrected(left: Any, right: Any, *marks: bool) -> Any:
+        sums = map(_is_sum_of_symbols, (left, right))
+        return add(left, right, *(m and s for m, s in zip(marks, sums)))
+
+    module._optimized_add = corrected
 
 
-_torch_add: Any = None
-
-
-def _add(
-    left: Any, right: Any, left_marked: bool = False, right_marked: bool = False
-) -> Any:
-    return _torch_add(
-        left,
-        right,
-        left_marked and _is_sum_of_symbols(left),
-        right_marked and _is_sum_of_symbols(right),
-    )
+def _is_wrong(add: Any) -> bool:
+    """Whether `2*a`, marked as a sum of symbols, plus `b` is something else than that."""
+    a, b = sympy.symbols("a b", integer=True, positive=True)
+    try:
+        return bool(add(2 * a, b, True, False)[1] != 2 * a + b)
+    except TypeError:  # it is given something else
+        return False
 
 
 def _is_sum_of_symbols(expression: Any) -> bool:
