@@ -92,7 +92,9 @@ def _command(source: FunctionSource, place: str) -> str:
     A file of an installed package is no script: its functions are emitted by running the
     program that calls them.
     """
-    name = shlex.quote(source.scope or source.qualname)
+    # What the compiler wrote is reproduced with the function that it is from.
+    written = source.scope and source.qualname == source.name
+    name = shlex.quote(source.scope if written else source.qualname)
     installed = "site-packages" in source.file or source.file.startswith(_STANDARD)
     if installed or source.file.startswith("<"):
         return f"srcjit emit SCRIPT --fn {name}  # the script that calls it"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from srcjit.dynamo import unobserved
 from srcjit.family import Family
-from srcjit.load import function_from_source
+from srcjit.load import function_from_source, not_counted
 from srcjit.options import Options
 from srcjit.passes.program import Continuation, Hints
 from srcjit.source import FunctionSource
@@ -98,7 +98,7 @@ def make_stub(
         return stub
 
     stub = FunctionType(
-        _first_call.__code__, {**stub_globals(), "build": build}, continuation.name
+        _FIRST_CALL, {**stub_globals(), "build": build}, continuation.name
     )
     stub.__srcjit_continuation__ = write  # type: ignore[attr-defined]
     return stub
@@ -107,3 +107,6 @@ def make_stub(
 def _first_call(*args: Any, **kwargs: Any) -> Any:
     """The code of a continuation's stub until its first call."""
     return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
+
+
+_FIRST_CALL = _first_call.__code__.replace(co_filename=not_counted("first call"))

@@ -43,13 +43,12 @@ from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
 from srcjit.family import COPIES, Family
 from srcjit.guards import describe_failure, failures, first_failure, learn
-from srcjit.load import closure_cells, register_lines
+from srcjit.load import closure_cells, not_counted, register_lines
 from srcjit.logs import held, logger, warn_once
 from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import Hints, guard_parameter
-from srcjit.shortcut import Shortcuts
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 from srcjit.stub import (
@@ -105,7 +104,6 @@ class Dispatcher:
         self._names = StubNames(self.signature.parameters)
         self._numbered: dict[int, Specialization] = {}
         self._next_number = 0
-        self._shortcuts = Shortcuts(self.regenerate)
         self._defaults = stub_defaults(function, self.signature)
         self._writing = threading.Lock()
         self._written: dict[str, CodeType] = {}
@@ -381,7 +379,6 @@ class Dispatcher:
             # stub, between a guard and the program that belongs to it.
             self._outdated = True
             self._numbered[self._next_number] = specialization
-            self._shortcuts.watch(self._next_number, specialization)
             self._next_number += 1
             self.regenerate()
         control.notify("specialized", self, specialization)
@@ -391,11 +388,9 @@ class Dispatcher:
         with self.lock:
             # Another thread may still be in an old stub: its names stay, and mean Python.
             for number in self._numbered:
-                for name in ("guard", "asked"):
-                    self._globals[self._names(f"{name}_{number}")] = _refuse
+                self._globals[self._names(f"guard_{number}")] = _refuse
                 self._globals[self._names(f"{self._name}_{number}")] = self.function
             self._numbered.clear()
-            self._shortcuts.clear()
             self._family.clear()
             self.disabled = None
             self.hints = self.first_hints
@@ -443,10 +438,8 @@ class Dispatcher:
             guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
             self._globals[guard] = specialization.guard
             self._globals[run] = specialization.run
-            tests = [f"if {guard}({flat}):", f"    return {run}({signature.call})"]
-            tests, used = self._shortcuts.around(number, tests, flat, names)
-            self._globals |= used
-            lines += [f"    {line}" for line in tests]
+            lines.append(f"    if {guard}({flat}):")
+            lines.append(f"        return {run}({signature.call})")
         if self.disabled and not control.eager():
             lines.append(f"    return {names('native')}({signature.call})")
         else:
@@ -455,12 +448,8 @@ class Dispatcher:
 
     def _stub_code(self) -> CodeType:
         # A call may still be in the old stub, so its lines stay what they are.
-        # By these two words `warnings` and `logging` know frames that they do not count, so
-        # that `stacklevel=2` is the user's caller.
-        file = (
-            f"<dispatch stub {next(_stub_numbers)} of {self.function.__qualname__}, "
-            "skipped like importlib._bootstrap>"
-        )
+        number = next(_stub_numbers)
+        file = not_counted(f"dispatch stub {number} of {self.function.__qualname__}")
         register_lines(file, self.stub_text)
         scope: dict[str, Any] = {"DEFAULT": None}
         exec(compile(self.stub_text, file, "exec"), scope)

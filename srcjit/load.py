@@ -218,6 +218,8 @@ def build_function(
     """
     if lines is not None:
         _move_to_origins(node, file, first_line, lines, text)
+    if class_name is not None:
+        class_name = _unseen(class_name, node)
     code = _code_in_scope(node, file, {*cells, *names}, class_name)
     qualname = qualname or node.name
     within = locals_name or f"{qualname}.<locals>"
@@ -254,6 +256,15 @@ def with_cells(function: FunctionType, cells: Mapping[str, CellType]) -> Functio
     return FunctionType(code, function.__globals__, function.__name__, None, closure)
 
 
+def not_counted(what: str) -> str:
+    """Returns a file name for code whose frames are nobody's.
+
+    By two words in it `warnings` and `logging` know frames that they do not count, so that
+    `stacklevel=2` is the user's caller.
+    """
+    return f"<{what}, skipped like importlib._bootstrap>"
+
+
 def register_lines(file: str, text: str) -> None:
     """Lets tracebacks and `inspect` find `text` under `file`, whether or not it exists."""
     # NOTE: an entry without a modification time is never dropped by `checkcache`.
@@ -277,8 +288,11 @@ def _code_in_scope(
         args=ast.arguments(
             posonlyargs=[],
             # `__class__` is the class scope's own where there is one.
-            args=[ast.arg(arg=name) for name in sorted(outer - {"__class__"})]
-            + ([ast.arg(arg="__class__")] if class_name is None else []),
+            args=[
+                ast.arg(arg=name)
+                for name in sorted(outer)
+                if class_name is None or name != "__class__"
+            ],
             kwonlyargs=[],
             kw_defaults=[],
             defaults=[],
@@ -307,29 +321,55 @@ def _code_in_scope(
     return found.replace(co_name=name)
 
 
-def _given_names(node: ast.FunctionDef) -> dict[str, str]:
-    """Returns the qualified names that functions are given right behind their definitions.
+def _unseen(class_name: str, node: ast.FunctionDef) -> str:
+    """Returns a class name that mangles private names alike and that `node` does not use.
 
-    So the text spells them where a function is from an inlined one; what is defined in it
-    has names that begin with them.
+    The class itself is not there: its name in the text is a global or one of the cells.
     """
-    found: dict[str, str] = {}
-    for block in ast.walk(node):
-        made = None
-        statements = getattr(block, "body", ())
-        for statement in statements if isinstance(statements, list) else ():
+    used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    while class_name in used:
+        class_name = f"_{class_name}"
+    return class_name
+
+
+def _given_names(node: ast.FunctionDef) -> dict[str, tuple[str, str]]:
+    """Returns the names that functions are given right behind their definitions.
+
+    So the text spells them where a function is a lambda or from an inlined one: its
+    `__name__`, if it is not that of the definition, and its `__qualname__`, with which the
+    names of what is defined in it begin. What is behind that was written by the user.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    stack: list[ast.AST] = [node]
+    while stack:
+        block = stack.pop()
+        name = shown = ""
+        for statement in ast.iter_child_nodes(block):
             match statement:
                 case ast.FunctionDef(name=name):
-                    made = name
+                    shown = name
                 case ast.Assign(
-                    targets=[ast.Attribute(value=ast.Name(id=name), attr=attribute)],
+                    targets=[ast.Attribute(value=ast.Name(id=owner), attr=attribute)],
                     value=ast.Constant(value=str(value)),
-                ) if name == made:
+                ) if name and owner == name:
+                    if attribute == "__name__":
+                        shown = value
+                        continue
                     if attribute == "__qualname__":
-                        found[name] = value
+                        found[name] = shown, value
+                    name = ""
                 case _:
-                    made = None
+                    name = ""
+                    if isinstance(statement, _BLOCKS):
+                        stack.append(statement)
     return found
+
+
+_BLOCKS = (
+    *(ast.If, ast.For, ast.While, ast.Try, ast.With, ast.ExceptHandler),
+    *(ast.Match, ast.match_case),
+)
+"""What has statements of the same scope."""
 
 
 def _qualified(
@@ -337,7 +377,7 @@ def _qualified(
     class_name: str | None,
     qualname: str,
     locals_name: str,
-    given: Mapping[str, str],
+    given: Mapping[str, tuple[str, str]],
 ) -> CodeType:
     """Gives what is defined in a function the qualified names that it has in the user's.
 
@@ -347,13 +387,16 @@ def _qualified(
     around = f"{_FACTORY}.<locals>." + (f"{class_name}." if class_name else "")
     compiled = f"{around}{_PLACEHOLDER}.<locals>"
 
-    def visit(code: CodeType, old: str, new: str, own: str | None = None) -> CodeType:
+    def visit(
+        code: CodeType, old: str, new: str, own: str | None = None, shown: str = ""
+    ) -> CodeType:
         constants: list[Any] = []
         for value in code.co_consts:
             if isinstance(value, CodeType):
                 name = value.co_name
                 if own and name in given:
-                    value = visit(value, f"{old}.{name}", given[name])
+                    short, long = given[name]
+                    value = visit(value, f"{old}.{name}", long, shown=short)
                 else:
                     value = visit(value, old, new)
             elif type(value) is str and value.startswith(old):
@@ -362,13 +405,13 @@ def _qualified(
         changed: dict[str, Any] = {"co_consts": tuple(constants)}
         if sys.version_info >= (3, 11):
             changed["co_qualname"] = own or new + code.co_qualname.removeprefix(old)
-        if own:
-            # What tracebacks and log records call the function.
-            shown = locals_name.removesuffix(".<locals>")
-            changed["co_name"] = shown.rpartition(".")[2]
+        if shown:
+            changed["co_name"] = shown
         return code.replace(**changed)
 
-    return visit(code, compiled, locals_name, qualname)
+    # What tracebacks and log records call the function.
+    name = locals_name.removesuffix(".<locals>").rpartition(".")[2]
+    return visit(code, compiled, locals_name, qualname, name)
 
 
 def _codes_below(code: CodeType) -> Iterator[CodeType]:

@@ -10,6 +10,7 @@ the code runs in, and so is kept only while that is the namespace of a loaded mo
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 import threading
@@ -124,6 +125,8 @@ def _entry(code: CodeType) -> dict[Any, list[Specialization]]:
     key = id(code)
     entry = _table.get(key)
     if entry is None or entry[0]() is not code:
-        entry = (weakref.ref(code, lambda _: _table.pop(key, None)), {})
+        # NOTE: when Python exits, the module's variables may be gone before the code is.
+        forget = functools.partial(_table.pop, key)
+        entry = (weakref.ref(code, lambda _: forget(None)), {})
         _table[key] = entry
     return entry[1]

@@ -6,6 +6,7 @@ Imports without torch.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import inspect
 import weakref
@@ -160,7 +161,9 @@ def find_source(function: FunctionType) -> FunctionSource:
         return entry[1]
     source = _find(function, code)
     key = id(code)
-    _sources[key] = (weakref.ref(code, lambda _: _sources.pop(key, None)), source)
+    # NOTE: when Python exits, the module's variables may be gone before the code is.
+    forget = functools.partial(_sources.pop, key)
+    _sources[key] = (weakref.ref(code, lambda _: forget(None)), source)
     return source
 
 
@@ -184,6 +187,8 @@ def _find(function: FunctionType, code: CodeType) -> FunctionSource:
         origins=origins,
         freevars=code.co_freevars,
         class_name=found.class_name,
+        # A decorator may have given it another name, but not what is defined in it.
+        scope=getattr(code, "co_qualname", ""),
         uses_frames=uses_frames(found.node),
         is_generator=bool(
             code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR)

@@ -453,9 +453,13 @@ def _super(ev: Evaluator, frame: Frame, args: list[Value]) -> Value:
     while method.source.name == "<comprehension>" and method.parent is not None:
         method = method.parent
     first = next(iter(parameter_names(method.source.tree.params)), None)
-    if cell is None or first is None or first not in method.env:
+    try:
+        cls = None if cell is None else cell.cell_contents
+    except ValueError:  # the class is being made
+        cls = None
+    if cls is None or first is None or first not in method.env:
         raise Break("SJ040", "`super()` outside a method")
-    return SuperValue(cell.cell_contents, ev.look(method.env[first]))
+    return SuperValue(cls, ev.look(method.env[first]))
 
 
 _TABLES = (

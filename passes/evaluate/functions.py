@@ -21,6 +21,8 @@ from ..scopes import (
     declared,
     inner_names,
     local_names,
+    parameter_names,
+    reads,
     rebound_after_capture,
 )
 from ..shared_variables import CannotShare, share
@@ -147,11 +149,25 @@ def _frame(
 
 def check_inlinable(source: FunctionSource) -> None:
     """Raises a Break for functions that only Python can run."""
+    check_super(source)
     if source.is_generator or source.is_async:
         kind = "generator" if source.is_generator else "coroutine"
         raise Break("SJ002", f"`{source.name}` is a {kind} function")
     if source.uses_frames:
         raise Break("SJ003", f"`{source.name}` looks at its own frame")
+
+
+def check_super(source: FunctionSource) -> None:
+    """Raises a Break for a function that calls `super()` without having an argument.
+
+    In another function `super` would find the one of that.
+    """
+    if "super" in reads(source.tree.body) and not parameter_names(source.tree.params):
+        raise Break(
+            "SJ040",
+            f"`{source.name}` calls `super` and has no parameter",
+            hint="spell the class and the object out: `super(Class, self)`",
+        )
 
 
 _CALLERS = re.compile(

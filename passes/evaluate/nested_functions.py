@@ -19,7 +19,14 @@ from ..scopes import captured, inner_names, local_names, reads, rename
 from .binding import Signature, bind
 from .breaks import Break
 from .frames import Frame
-from .functions import REIFIED, check_depth, check_inlinable, new_frame, share_rebound
+from .functions import (
+    REIFIED,
+    check_depth,
+    check_inlinable,
+    check_super,
+    new_frame,
+    share_rebound,
+)
 from .values import FunctionValue, Known, Value, constant
 
 if TYPE_CHECKING:
@@ -57,6 +64,7 @@ def frame_of_value(
         signature.double_star = params.star_kwarg.name.value
     signature.defaults = function.defaults
     source = nested_source(function)
+    check_super(source)
     if source.is_async or source.uses_frames:
         check_inlinable(source)
     frame = new_frame(ev, source, outer.scope, parent=outer)
@@ -248,7 +256,9 @@ def reify_function(residual: Reifier, function: FunctionValue) -> str:
                 *sorted(_cells_around(function) & reads(statement)),
             ),
         )
-        known = REIFIED.setdefault((origin.file, origin.line, name), [])
+        known = REIFIED.setdefault(
+            (origin.file, origin.line, function.function_name), []
+        )
         # Each specialization writes it, most of them alike.
         if not any(
             made.freevars == other.freevars and statement.deep_equals(other.tree)

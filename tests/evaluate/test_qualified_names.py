@@ -210,6 +210,46 @@ def with_library_decorators(x):
     return with_libraries(with_libraries(x) + 1)
 
 
+def code_names(*functions: Any) -> None:
+    for one in functions:
+        print(one.__code__.co_name, one.__code__.co_qualname)
+
+
+@programs(X, 3, whole=False)
+def in_code(x, n):
+    def renamed():
+        return lambda: n
+
+    first, renamed.__qualname__ = renamed, "another"
+
+    def renamed():
+        return lambda: x
+
+    renamed.__name__ = "third"
+    made = opaque([first, renamed, lambda: x, [lambda: i for i in range(2)][1]])
+    code_names(*made, made[0](), made[1]())
+    show(*made, made[0](), made[1]())
+    return x + 1
+
+
+def decorator(function):
+    @functools.wraps(function)
+    def wrapper(x):
+        local = opaque(lambda: x)
+        code_names(local, opaque(wrapper))
+        show(local, wrapper)
+        return function(x) + opaque(1)
+
+    return wrapper
+
+
+@programs(X, whole=False)
+@decorator
+def wrapped(x):
+    show(opaque(lambda: x))
+    return x + 1
+
+
 @pytest.mark.parametrize("program", programs, ids=name_of)
 def test_names(program):
     program.check()

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import doctest
 import functools
+import gc
 import importlib.util
 import linecache
 import sys
 import textwrap
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import Any
 
 import libcst as cst
 import pytest
 
+import srcjit.source
+from srcjit import shared
+from srcjit.load import register_lines
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
 HERE = Path(__file__).read_text().splitlines()
@@ -300,3 +305,25 @@ def test_from_tree():
     assert made.name == made.qualname == "resume_1"
     assert made.first_line == source.first_line + 4
     assert made.text.startswith("def resume_1(")
+
+
+@pytest.mark.parametrize(
+    ("module", "table"), [(shared, "_table"), (srcjit.source, "_sources")]
+)
+def test_code_may_outlive_the_compilers_variables(module, table, monkeypatch):
+    """As it does when Python exits: then a weak reference calls back."""
+    scope: dict[str, Any] = {}
+    exec("def made(): pass", scope)
+    if module is shared:
+        shared._entry(scope["made"].__code__)
+    else:
+        file = "<made for a test>"
+        register_lines(file, "def made(): pass\n")
+        exec(compile("def made(): pass\n", file, "exec"), scope)
+        find_source(scope["made"])
+    failures: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", failures.append)
+    monkeypatch.setattr(module, table, None)
+    scope.clear()
+    gc.collect()
+    assert not failures
