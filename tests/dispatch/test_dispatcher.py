@@ -309,7 +309,10 @@ def test_no_lock_is_held_while_user_code_runs(front_end: FrontEnd):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_fork_during_a_compile_does_not_deadlock(front_end: FrontEnd):
+def test_a_fork_during_a_compile_does_not_deadlock(
+    front_end: FrontEnd, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("srcjit.control.FORK_WAIT", 0.1)
     inside, leave = threading.Event(), threading.Event()
 
     @srcjit.jit
