@@ -53,16 +53,6 @@ from .values import (
 )
 from .wrapping import wrap
 
-UNROLL_LIMIT = 256
-"""Iterations of one loop that are unrolled whatever they do."""
-
-LONG_UNROLL_LIMIT = 4096
-"""Iterations of a longer loop that are unrolled if nothing in it breaks, and if they record
-no more than `LOOP_OPERATIONS`; other loops stay native with a compiled body."""
-
-LOOP_OPERATIONS = 1024
-"""Tensor operations that a loop of more than `UNROLL_LIMIT` iterations may record."""
-
 
 class Flow(Enum):
     """How a statement ended."""
@@ -149,6 +139,7 @@ class Evaluator:
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}
         self.segments: list[Segment] = []
+        self.items_taken = 0
         self.steps: list[Segment] = []
         self._segment_prefix = "segment_"
         while any(

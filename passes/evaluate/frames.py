@@ -37,6 +37,8 @@ class Block:
     rounds: int = 0
     operations: int = 0
     """For a loop: how many tensor operations had been recorded when it started."""
+    items_taken: int = 0
+    """For a loop: how many items evaluation had taken from iterators when it started."""
     ended: Callable[[], None] | None = None
     """What to do where its end is reached, rather than left by a jump."""
     _uses: list[Uses] | None = None

@@ -133,6 +133,7 @@ def lazy_iterator(
 
 def next_item(ev: Evaluator, iterator: IteratorValue) -> Value | None:
     """Advances an iterator; None at its end."""
+    ev.items_taken += 1
     items = iterator.items
     sequence = items
     if isinstance(items, ListValue):

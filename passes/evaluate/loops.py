@@ -113,6 +113,19 @@ def _over_dict(ev: Evaluator, owner: DictValue, view: ViewValue) -> IteratorValu
     return made
 
 
+UNROLL_LIMIT = 256
+"""Iterations of one loop that are unrolled whatever they do."""
+
+LONG_UNROLL_LIMIT = 4096
+"""Iterations of a longer loop that are unrolled if nothing in it breaks, and if they record
+no more than `LOOP_OPERATIONS`; other loops stay native with a compiled body."""
+
+LOOP_OPERATIONS = 1024
+"""Tensor operations that a loop of more than `UNROLL_LIMIT` iterations may record."""
+
+LOOP_ITEMS = 100_000
+"""Items, of whatever its iterations go over, that a loop which is unrolled may look at."""
+
 _LONG = "use a tensor operation in place of the loop, or fewer iterations"
 
 _FIXED_HASH = (int, float, bool)
@@ -194,7 +207,7 @@ def for_statement(
     ev: Evaluator, frame: Frame, node: cst.For
 ) -> tuple[Flow, Value | None]:
     """Starts to unroll a `for` loop."""
-    from .evaluator import LONG_UNROLL_LIMIT, UNROLL_LIMIT, Flow
+    from .evaluator import Flow
     from .expressions import evaluate
 
     assert node.asynchronous is None  # a coroutine is left to Python as a whole
@@ -210,7 +223,7 @@ def for_statement(
             )
     block = Block(body_of(node), "for", node, iterator)
     block.index = len(block.statements)
-    block.operations = ev.builder.operations
+    block.operations, block.items_taken = ev.builder.operations, ev.items_taken
     if left > UNROLL_LIMIT:
         try:
             return _whole(ev, frame, block)
@@ -257,7 +270,7 @@ def while_statement(
 
     block = Block(body_of(node), "while", node)
     block.index = len(block.statements)
-    block.operations = ev.builder.operations
+    block.operations, block.items_taken = ev.builder.operations, ev.items_taken
     frame.blocks.append(block)
     ev.journal.record(
         lambda: frame.blocks.remove(block) if block in frame.blocks else None
@@ -273,8 +286,13 @@ def next_iteration(ev: Evaluator, frame: Frame, block: Block) -> None:
     """
     from . import targets
     from .conditions import condition
-    from .evaluator import LONG_UNROLL_LIMIT, LOOP_OPERATIONS, UNROLL_LIMIT
 
+    if ev.items_taken - block.items_taken > LOOP_ITEMS:
+        raise Break(
+            "SJ042",
+            f"{block.rounds} iterations of a loop go over more than {LOOP_ITEMS} items",
+            hint=_LONG,
+        )
     if block.rounds >= UNROLL_LIMIT:
         recorded = ev.builder.operations - block.operations
         if block.rounds >= LONG_UNROLL_LIMIT or recorded > LOOP_OPERATIONS:
