@@ -135,10 +135,11 @@ def next_item(ev: Evaluator, iterator: IteratorValue) -> Value | None:
     """Advances an iterator; None at its end."""
     ev.items_taken += 1
     items = iterator.items
-    sequence = items
     if isinstance(items, ListValue):
         # Of a list that was read only the next item is looked at: there may be many.
         sequence = ev.list_items(items) if items.items is None else items.items
+    else:
+        sequence = items
     if iterator.position >= len(sequence):
         if isinstance(items, ListValue):
             # Once the end has been seen the list may grow: the iterator has let go of it.
