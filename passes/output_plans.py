@@ -105,19 +105,24 @@ class Planner:
             return SameAsOutput(shown[id(value)])
         if not torch._is_functional_tensor(value):
             raise CannotRecord("an output was made outside of the recorded calls")
-        root = _root(value)
-        key = storage_key(value)
-        for number, given in enumerate(self.inputs):
-            if isinstance(given, torch.Tensor) and storage_key(given) == key:
-                if root is not value and root is not given and id(root) in shown:
-                    return ViewOfShown(shown[id(root)], self._view(node, value, root))
-                return ViewOfInput(number, self._view(node, value, given))
-        base = bases.get(key, value)
-        if base is value:
+        root, key = _root(value), storage_key(value)
+        source = next(
+            (
+                n
+                for n, given in enumerate(self.inputs)
+                if isinstance(given, torch.Tensor) and storage_key(given) == key
+            ),
+            None,
+        )
+        owner = bases.get(key, value) if source is None else self.inputs[source]
+        if owner is value:
             return Value(self.result(value))
-        if root is not value and root is not base and id(root) in shown:
+        if root is not value and root is not owner and id(root) in shown:
             return ViewOfShown(shown[id(root)], self._view(node, value, root))
-        return ViewOfOutput(self.result(base), self._view(node, value, base))
+        view = self._view(node, value, owner)
+        if source is None:
+            return ViewOfOutput(self.result(owner), view)
+        return ViewOfInput(source, view)
 
     def _bases(self, values: list[Any]) -> dict[int, Any]:
         """For each storage that outputs show in part or together, the tensor that owns it."""
@@ -155,7 +160,7 @@ class Planner:
             with no_functionalization(), self.recorder.paused():
                 made = evaluate(expression, owner)
             if strided_facts(made) == strided_facts(shown):
-                return View(size, stride, offset, expression, unrecorded)
+                return View(expression, unrecorded)
         same = shown.dtype is owner.dtype and shown.is_conj() == owner.is_conj()
         if not same or shown.is_neg() != owner.is_neg():
             raise CannotRecord("an output shows memory as another dtype")
@@ -167,7 +172,7 @@ class Planner:
         expression = (
             f"torch.as_strided({{base}}{start}, {size}, {stride}, {where}){end}"
         )
-        return View(size, stride, offset, expression, unrecorded)
+        return View(expression, unrecorded)
 
     def result(self, value: Any) -> int:
         """Returns the index of `value` among the results, adding it if it is new."""

@@ -53,18 +53,12 @@ class View:
     """How to make one tensor from another one's memory.
 
     Attributes:
-        size: Size of the view (ints or SymInts).
-        stride: Strides of the view.
-        offset: Where the view begins, in elements behind the first one of the base.
         expression: Python text with `{base}` in it, such as `"{base}.transpose(0, 1)"`,
             which needs only the name `torch`.
         unrecorded: Autograd did not record how the view was made: evaluate `expression`
             under `torch.no_grad()`. A `.detach()` is part of `expression`.
     """
 
-    size: tuple[Any, ...]
-    stride: tuple[Any, ...]
-    offset: Any
     expression: str
     unrecorded: bool = False
 

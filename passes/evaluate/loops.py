@@ -184,7 +184,7 @@ def _over_known(ev: Evaluator, value: Known) -> IteratorValue:
     obj: Any = value.obj
     if is_a(obj, (tuple, str, bytes, range, frozenset)) and is_constant(obj):
         known = ev.use(value)
-        if len(known) > 100_000:
+        if len(known) > LOOP_ITEMS:
             raise Break("SJ042", f"a loop of {len(known)} iterations", hint=_LONG)
         return IteratorValue([constant(item) for item in known])
     if is_a(obj, torch.nn.Module) and value.source is not None:
