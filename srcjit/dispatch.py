@@ -49,6 +49,7 @@ from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import Hints, guard_parameter
+from srcjit.shortcut import Shortcuts
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 from srcjit.stub import (
@@ -104,6 +105,7 @@ class Dispatcher:
         self._names = StubNames(self.signature.parameters)
         self._numbered: dict[int, Specialization] = {}
         self._next_number = 0
+        self._shortcuts = Shortcuts(self.regenerate)
         self._defaults = stub_defaults(function, self.signature)
         self._writing = threading.Lock()
         self._written: dict[str, CodeType] = {}
@@ -379,6 +381,7 @@ class Dispatcher:
             # stub, between a guard and the program that belongs to it.
             self._outdated = True
             self._numbered[self._next_number] = specialization
+            self._shortcuts.watch(self._next_number, specialization)
             self._next_number += 1
             self.regenerate()
         control.notify("specialized", self, specialization)
@@ -388,9 +391,11 @@ class Dispatcher:
         with self.lock:
             # Another thread may still be in an old stub: its names stay, and mean Python.
             for number in self._numbered:
-                self._globals[self._names(f"guard_{number}")] = _refuse
+                for name in ("guard", "asked"):
+                    self._globals[self._names(f"{name}_{number}")] = _refuse
                 self._globals[self._names(f"{self._name}_{number}")] = self.function
             self._numbered.clear()
+            self._shortcuts.clear()
             self._family.clear()
             self.disabled = None
             self.hints = self.first_hints
@@ -438,8 +443,10 @@ class Dispatcher:
             guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
             self._globals[guard] = specialization.guard
             self._globals[run] = specialization.run
-            lines.append(f"    if {guard}({flat}):")
-            lines.append(f"        return {run}({signature.call})")
+            tests = [f"if {guard}({flat}):", f"    return {run}({signature.call})"]
+            tests, used = self._shortcuts.around(number, tests, flat, names)
+            self._globals |= used
+            lines += [f"    {line}" for line in tests]
         if self.disabled and not control.eager():
             lines.append(f"    return {names('native')}({signature.call})")
         else:

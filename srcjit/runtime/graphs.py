@@ -26,6 +26,7 @@ import functools
 import statistics
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Protocol
 
@@ -82,6 +83,13 @@ class Recorder(Protocol):
         """Waits for the device."""
 
 
+class Watcher(Protocol):
+    """Who wants to know about recordings."""
+
+    def recorded(self) -> None:
+        """There is one."""
+
+
 class Graphs:
     """The recordings of one segment.
 
@@ -95,6 +103,7 @@ class Graphs:
     Attributes:
         run: From the inputs to the results. It changes as calls are seen.
         segment: The same, for good.
+        watchers: Are told when there is the first recording.
     """
 
     def __init__(
@@ -118,6 +127,7 @@ class Graphs:
         self.front = replays.entry(self._warm_up, self.recorder.questions)
         self.hits = 0
         self.segment: Callable[..., Tensors] = self.front or self._call
+        self.watchers: weakref.WeakSet[Watcher] = weakref.WeakSet()
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────
 
@@ -306,6 +316,9 @@ class Graphs:
             self.front.add(where, addresses, replay, replays.executable(replay))
         if first and not self._is_faster(replay, buffers, inputs, results):
             self._give_up("replaying it is not faster")
+        elif first:
+            for watcher in tuple(self.watchers):
+                watcher.recorded()
         return results
 
     def _fill(self, inputs: Tensors, results: Tensors) -> None:

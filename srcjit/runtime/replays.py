@@ -55,8 +55,35 @@ def entry(
 def _connected() -> ModuleType | None:
     module = cpp_build.extension(_SOURCE)
     if module is not None:
-        module.connect(torch._C.TensorBase, reader.implementation)
+        known = getattr(reader.loaded(), "locate", None)
+        module.connect(torch._C.TensorBase, reader.implementation, known)
     return module
+
+
+def shortcut(
+    front: Any,
+    unchanged: Any,
+    tired: Callable[[], None],
+    places: tuple[int, tuple[int, ...], int, tuple[int, ...]],
+    picks: tuple[int, ...] | None,
+) -> Any:
+    """Returns what replays a whole program, or None where it cannot be.
+
+    It takes the values of a call and returns what the program does, or None if there is
+    nothing to replay.
+
+    Args:
+        front: What `entry` returned for the program's only segment.
+        unchanged: Has the snapshots of the objects that its inputs are reached from.
+        tired: Called when there was nothing to replay many times in a row.
+        places: The number of values of a call; which of them the snapshots begin at; the
+            number of their leaves; which value each input is, or `-1 - leaf`.
+        picks: Which results the tuple that the program returns has; None for the only one.
+    """
+    module = _connected()
+    if module is None or getattr(reader.loaded(), "locate", None) is None:
+        return None
+    return module.shortcut(front, unchanged, tired, *places, picks)
 
 
 @functools.cache

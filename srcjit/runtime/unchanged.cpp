@@ -18,7 +18,10 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <c10/core/TensorImpl.h>
+#include <algorithm>
+#include <climits>
 #include <cstddef>
+#include <vector>
 
 #if PY_VERSION_HEX < 0x030D0000 && !defined(Py_GIL_DISABLED)
 #define VERSIONS 1
@@ -59,12 +62,11 @@ struct Facts {
     caffe2::TypeMeta dtype;
     c10::Device device;
     bool wants_gradient;
-    size_t dims;
-    int64_t *numbers;                 /* sizes and strides: `few`, or allocated */
-    int64_t few[8];
+    unsigned char dims;
 };
 
-bool is_same(const Facts &facts, PyObject *leaf) {
+/* NOTE: a pass over a large model waits for its caches, so what is compared is packed. */
+bool is_same(const Facts &facts, const int64_t *numbers, PyObject *leaf) {
     if (Py_TYPE(leaf) != facts.type || implementation(leaf) != facts.tensor) return false;
     const TensorImpl *tensor = facts.tensor;
     if (tensor->key_set().raw_repr() != facts.keys || tensor->dtype() != facts.dtype ||
@@ -73,13 +75,21 @@ bool is_same(const Facts &facts, PyObject *leaf) {
     c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
     if (sizes.size() != facts.dims || strides.size() != facts.dims) return false;
     for (size_t i = 0; i < facts.dims; i++)
-        if (sizes[i] != facts.numbers[i] || strides[i] != facts.numbers[facts.dims + i])
-            return false;
+        if (sizes[i] != numbers[i] || strides[i] != numbers[facts.dims + i]) return false;
     return true;
 }
 
-/* False if that is no tensor that says all about itself. */
-bool take(Facts *facts, PyObject *leaf) {
+const void *address_of(const TensorImpl *tensor) {
+    const c10::Storage &storage = tensor->unsafe_storage();
+    /* Only what begins inside of its memory has to ask libc10 for the size of an element. */
+    if (storage && tensor->storage_offset() == 0 && tensor->numel())
+        return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+    return tensor->data();
+}
+
+/* Appends sizes and strides to `numbers`; false if that is no tensor that says all about
+   itself. */
+bool take(Facts *facts, std::vector<int64_t> *numbers, PyObject *leaf) {
     if (!place || !PyObject_TypeCheck(leaf, tensor_type)) return false;
     PyObject *address = PyObject_GetAttrString(leaf, "_cdata");
     void *wanted = address ? PyLong_AsVoidPtr(address) : NULL;
@@ -93,15 +103,10 @@ bool take(Facts *facts, PyObject *leaf) {
         if (tensor->key_set().has(key)) return false;
     if (tensor->has_symbolic_sizes_strides() || tensor->layout() != c10::kStrided) return false;
     c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
-    facts->numbers = facts->few;
-    if (sizes.size() > sizeof facts->few / sizeof *facts->few / 2)
-        facts->numbers = PyMem_New(int64_t, 2 * sizes.size());
-    if (!facts->numbers || strides.size() != sizes.size()) return false;
-    facts->dims = sizes.size();
-    for (size_t i = 0; i < facts->dims; i++) {
-        facts->numbers[i] = sizes[i];
-        facts->numbers[facts->dims + i] = strides[i];
-    }
+    if (strides.size() != sizes.size() || sizes.size() > UCHAR_MAX) return false;
+    facts->dims = (unsigned char)sizes.size();
+    numbers->insert(numbers->end(), sizes.begin(), sizes.end());
+    numbers->insert(numbers->end(), strides.begin(), strides.end());
     facts->tensor = implementation(leaf);
     facts->keys = tensor->key_set().raw_repr();
     facts->dtype = tensor->dtype();
@@ -126,7 +131,7 @@ PyObject *addresses(PyObject *, PyObject *const *args, Py_ssize_t count) {
                 Py_DECREF(made);
                 return PyErr_Format(PyExc_TypeError, "tensor %zd is none", i);
             }
-            const void *address = implementation(tensor)->data();
+            const void *address = address_of(implementation(tensor));
             memcpy(out, &address, sizeof address);
         }
     } catch (const std::exception &problem) {
@@ -230,65 +235,111 @@ PyObject *connect(PyObject *, PyObject *args) {
 
 #if VERSIONS
 
+struct Type {
+    PyTypeObject *type;               /* held */
+    unsigned int version;
+};
+
 struct Row {
     PyObject *object;
-    PyTypeObject *type;               /* held */
-    unsigned int type_version;
-    Py_ssize_t place;                 /* of the pointer to its `__dict__`; 0: it is a dictionary */
     PyDictObject *dict;               /* the object itself, or what its `__dict__` is */
     uint64_t dict_version;
+    int type;                         /* which of the types */
+    int place;                        /* of the pointer to its `__dict__`; 0: it is a dictionary */
 };
 
 struct Snapshot {
     PyObject_HEAD
     vectorcallfunc vectorcall;
-    Py_ssize_t roots, rows, leaves;
+    Py_ssize_t roots, types, rows, leaves;
     PyObject **leaf;                  /* borrowed: what a hit returns */
     Facts *facts;                     /* of each leaf, or NULL: only which they are */
+    int64_t *numbers;                 /* sizes and strides of each leaf */
+    Type *type;
     Row *row;
 };
+
+PyTypeObject snapshot_type = {PyVarObject_HEAD_INIT(NULL, 0)};
 
 unsigned int version_of(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
 
+/* Which of the types of a snapshot that is; -1 if it has no version. There is place for it. */
+int place_of(Snapshot *self, PyTypeObject *type) {
+    for (Py_ssize_t i = self->types; i-- > 0;)
+        if (self->type[i].type == type) return (int)i;
+    unsigned int version = version_of(type);
+    if (!version) return -1;
+    self->type[self->types] = {(PyTypeObject *)Py_NewRef((PyObject *)type), version};
+    return (int)self->types++;
+}
+
 /* Notes what an object is like; false if it has no dictionary or no versions. */
-bool take(Row *row, PyObject *object) {
+bool take(Snapshot *self, Row *row, PyObject *object) {
     row->object = object;
-    row->type = Py_TYPE(object);
-    row->type_version = version_of(row->type);
     row->place = 0;
     row->dict = (PyDictObject *)object;
     if (!PyDict_Check(object)) {
         PyObject **pointer = _PyObject_GetDictPtr(object);
         row->dict = pointer ? (PyDictObject *)*pointer : NULL;
-        row->place = (char *)pointer - (char *)object;
+        row->place = (int)((char *)pointer - (char *)object);
     }
-    if (!row->type_version || !row->dict) return false;
+    row->type = place_of(self, Py_TYPE(object));
+    if (row->type < 0 || !row->dict) return false;
     row->dict_version = row->dict->ma_version_tag;
-    Py_INCREF(row->type);
     return true;
 }
 
 /* NOTE: all instances of a class have the pointer at the same place; while their attributes are
    not in a dictionary yet, or no longer, it is no dictionary's. */
-bool is_same(const Row &row) {
-    if (Py_TYPE(row.object) != row.type || version_of(row.type) != row.type_version) return false;
+bool is_same(const Row &row, const Type *types) {
+    if (Py_TYPE(row.object) != types[row.type].type) return false;
     if (row.place && word_at(row.object, row.place) != row.dict) return false;
     return row.dict->ma_version_tag == row.dict_version;
 }
 
-bool is_same(const Snapshot *self) {
+/* If `addresses` are wanted, the facts of the leaves are known; then the leaves are held. */
+bool is_same(const Snapshot *self, const void **addresses) {
+    for (Py_ssize_t i = 0; i < self->types; i++)
+        if (version_of(self->type[i].type) != self->type[i].version) return false;
     for (Py_ssize_t i = 0; i < self->rows; i++)
-        if (!is_same(self->row[i])) return false;
+        if (!is_same(self->row[i], self->type)) return false;
     if (!self->facts) return true;
+    const int64_t *numbers = self->numbers;
+    Py_ssize_t held = 0;
     try {
-        for (Py_ssize_t i = 0; i < self->leaves; i++)
-            if (!is_same(self->facts[i], self->leaf[i])) return false;
+        for (Py_ssize_t i = 0; i < self->leaves; i++) {
+            const Facts &facts = self->facts[i];
+            if (!is_same(facts, numbers, self->leaf[i])) break;
+            numbers += 2 * facts.dims;
+            if (addresses) addresses[i] = address_of(facts.tensor);
+            if (addresses) Py_INCREF(self->leaf[i]);
+            held++;
+        }
     } catch (const std::exception &) {
-        return false;                 /* sizes that a tensor does not tell any more */
+        /* A tensor does not tell its sizes, or has no memory. */
     }
+    if (held == self->leaves) return true;
+    for (Py_ssize_t i = 0; addresses && i < held; i++) Py_DECREF(self->leaf[i]);
+    return false;
+}
+
+bool is_about(const Snapshot *self, PyObject *const *roots) {
+    for (Py_ssize_t i = 0; i < self->roots; i++)
+        if (roots[i] != self->row[i].object) return false;
     return true;
+}
+
+/* For `replays.cpp`: the leaves, held, and where they lie, or NULL if anything has changed. No
+   Python code runs. */
+PyObject *const *locate(PyObject *object, PyObject *const *roots, Py_ssize_t count,
+                        const void **addresses, Py_ssize_t leaves) {
+    if (Py_TYPE(object) != &snapshot_type) return NULL;
+    const Snapshot *self = (Snapshot *)object;
+    bool same = self->facts && self->roots == count && self->leaves == leaves &&
+                is_about(self, roots) && is_same(self, addresses);
+    return same ? self->leaf : NULL;
 }
 
 /* snapshot(*roots) -> tuple of the leaves, or None if anything has changed */
@@ -297,14 +348,13 @@ PyObject *call(PyObject *object, PyObject *const *args, size_t flags, PyObject *
     if (PyVectorcall_NARGS(flags) != self->roots || (names && PyTuple_GET_SIZE(names)))
         return PyErr_Format(PyExc_TypeError, "a snapshot of %zd objects is called with %zd",
                             self->roots, PyVectorcall_NARGS(flags));
-    for (Py_ssize_t i = 0; i < self->roots; i++)
-        if (args[i] != self->row[i].object) Py_RETURN_NONE;
+    if (!is_about(self, args)) Py_RETURN_NONE;
     /* Whoever wants to know the facts has no use for the leaves. */
     Py_ssize_t count = self->facts ? 0 : self->leaves;
     /* Before anything is compared: making a tuple may run finalizers. */
     PyObject *leaves = PyTuple_New(count);
     if (!leaves) return NULL;
-    if (!is_same(self)) {
+    if (!is_same(self, NULL)) {
         Py_DECREF(leaves);
         Py_RETURN_NONE;
     }
@@ -314,18 +364,15 @@ PyObject *call(PyObject *object, PyObject *const *args, size_t flags, PyObject *
 
 void snapshot_free(PyObject *object) {
     Snapshot *self = (Snapshot *)object;
-    for (Py_ssize_t i = 0; i < self->rows; i++) Py_XDECREF(self->row[i].type);
-    for (Py_ssize_t i = 0; self->facts && i < self->leaves; i++) {
-        Py_XDECREF(self->facts[i].type);
-        if (self->facts[i].numbers != self->facts[i].few) PyMem_Free(self->facts[i].numbers);
-    }
+    for (Py_ssize_t i = 0; i < self->types; i++) Py_XDECREF(self->type[i].type);
+    for (Py_ssize_t i = 0; self->facts && i < self->leaves; i++) Py_XDECREF(self->facts[i].type);
     PyMem_Free(self->leaf);
     PyMem_Free(self->facts);
+    PyMem_Free(self->numbers);
+    PyMem_Free(self->type);
     PyMem_Free(self->row);
     PyObject_Free(self);
 }
-
-PyTypeObject snapshot_type = {PyVarObject_HEAD_INIT(NULL, 0)};
 
 bool prepare_type() {
     snapshot_type.tp_name = "srcjit.runtime.Snapshot";
@@ -358,34 +405,40 @@ PyObject *snapshot(PyObject *, PyObject *args) {
     if (!self) return NULL;
     self->vectorcall = call;
     self->roots = roots;
-    self->rows = self->leaves = 0;
+    self->types = self->rows = self->leaves = 0;
+    self->numbers = NULL;
     self->leaf = zeroed<PyObject *>(count);
     self->facts = whole ? zeroed<Facts>(count) : NULL;
+    self->type = zeroed<Type>(rows);
     self->row = zeroed<Row>(rows);
-    if (!self->leaf || (whole && !self->facts) || !self->row) {
+    if (!self->leaf || (whole && !self->facts) || !self->type || !self->row) {
         Py_DECREF(self);
         return PyErr_NoMemory();
     }
     for (; self->rows < rows; self->rows++) {
-        if (!take(&self->row[self->rows], PyTuple_GET_ITEM(objects, self->rows))) {
+        if (!take(self, &self->row[self->rows], PyTuple_GET_ITEM(objects, self->rows))) {
             Py_DECREF(self);
             Py_RETURN_NONE;
         }
     }
-    while (self->leaves < count) {
-        PyObject *leaf = PyTuple_GET_ITEM(leaves, self->leaves);
-        self->leaf[self->leaves] = leaf;
-        bool fits = true;
-        try {
-            if (whole) fits = take(&self->facts[self->leaves], leaf);
-        } catch (const std::exception &) {
-            fits = false;             /* a tensor that does not tell its sizes */
+    bool fits = true;
+    try {
+        std::vector<int64_t> numbers;
+        while (fits && self->leaves < count) {
+            PyObject *leaf = self->leaf[self->leaves] = PyTuple_GET_ITEM(leaves, self->leaves);
+            Facts *facts = whole ? &self->facts[self->leaves] : NULL;
+            self->leaves++;
+            fits = !facts || take(facts, &numbers, leaf);
         }
-        self->leaves++;
-        if (!fits) {
-            Py_DECREF(self);
-            Py_RETURN_NONE;
-        }
+        self->numbers = zeroed<int64_t>(numbers.size());
+        fits = fits && self->numbers;
+        if (fits) std::copy(numbers.begin(), numbers.end(), self->numbers);
+    } catch (const std::exception &) {
+        fits = false;                 /* a tensor that does not tell its sizes */
+    }
+    if (!fits) {
+        Py_DECREF(self);
+        Py_RETURN_NONE;
     }
     return (PyObject *)self;
 }
@@ -418,5 +471,13 @@ PyMODINIT_FUNC PyInit_srcjit_unchanged(void) {
 #if VERSIONS
     if (!prepare_type()) return NULL;
 #endif
-    return PyModule_Create(&definition);
+    PyObject *module = PyModule_Create(&definition);
+#if VERSIONS
+    PyObject *capsule = module ? PyCapsule_New((void *)locate, "srcjit.locate", NULL) : NULL;
+    if (!capsule || PyModule_AddObject(module, "locate", capsule) < 0) {
+        Py_XDECREF(capsule);
+        Py_CLEAR(module);
+    }
+#endif
+    return module;
 }
