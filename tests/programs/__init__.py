@@ -39,4 +39,12 @@ def example(name: str) -> ModuleType:
     return module
 
 
-from tests.programs import breaks, features, float8, specialize, training  # noqa: E402, F401
+from tests.programs import (  # noqa: E402, F401
+    breaks,
+    features,
+    float8,
+    modules,
+    specialize,
+    tensors,
+    training,
+)

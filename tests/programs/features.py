@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-import math
-from collections import OrderedDict, namedtuple
+from collections import namedtuple
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from tests.programs import case
 
 SCALE = 1.5
+
 TABLE = {"relu": F.relu, "gelu": F.gelu}
 
 
@@ -54,27 +51,6 @@ def default_arguments():
         return x * scale + shift + extra
 
     return f, (x35(),), {"shift": 3}
-
-
-@case
-def slicing():
-    def f(x):
-        y = x[1:, ::2]
-        z = x[..., None, -1]
-        return y, z, x[:, 1] + x[0, 0], x[[0, 2]]
-
-    return f, (x35(),)
-
-
-@case
-def shape_and_size():
-    def f(x):
-        b, n = x.shape
-        if x.dim() == 2 and n > 4:
-            x = x.view(b, 1, n)
-        return x.expand(b, x.size(0), -1).reshape(-1, n), x.shape, x.numel()
-
-    return f, (x35(),)
 
 
 @case
@@ -144,28 +120,6 @@ def range_and_enumerate():
 
 
 @case
-def store_to_slice():
-    def f(x):
-        y = torch.zeros_like(x)
-        y[0] = x[1]
-        y[:, 2] += 3
-        x[1, 1] = 7.0
-        return y
-
-    return f, (x35(),)
-
-
-@case
-def masked_store():
-    def f(x):
-        y = x.clone()
-        y[y < 0] = 0.5
-        return y
-
-    return f, (x35(),)
-
-
-@case
 def asserts():
     def f(x):
         assert x.dim() == 2, f"two dimensions, not {x.dim()}"
@@ -219,124 +173,6 @@ def raise_on_known():
         return x
 
     return f, (x35(), "c")
-
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-        self.act = nn.GELU()
-        self.scale = 0.5
-        self.history = []
-        self.last = None
-
-    def forward(self, x, *, mask=None, **kwargs):
-        h = self.act(self.linear(x))
-        if mask is not None:
-            h = h.masked_fill(mask, float("-inf"))
-        if kwargs.get("residual", False):
-            h = h + x * self.scale
-        self.last = h
-        return h
-
-
-class Scaled(Block):
-    def forward(self, x, *args, **kwargs):
-        h = super().forward(x, *args, **kwargs)
-        return h * 2
-
-
-class Net(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.blocks = nn.ModuleList([Block(5), Scaled(5)])
-        self.heads = nn.ModuleDict({"a": nn.Linear(5, 2), "b": nn.Linear(5, 3)})
-        self.norm = nn.BatchNorm1d(5)
-
-    def forward(self, x):
-        for block in self.blocks:
-            x = block(x, residual=True)
-        x = self.norm(x)
-        out = OrderedDict()
-        for name, head in self.heads.items():
-            out[name] = head(x)
-        if self.training:
-            out["aux"] = x.mean()
-        return out
-
-
-@case
-def modules():
-    return Net(), (x35(),)
-
-
-@case
-def modules_eval():
-    return Net().eval(), (x35(),)
-
-
-@case
-def module_keyword():
-    return Block(5), (x35(),), {"mask": x35() > 1}
-
-
-@case
-def hooks():
-    module = nn.Sequential(nn.Linear(5, 5), nn.ReLU())
-    module[0].register_forward_hook(lambda mod, args, out: out * 2)
-    module.register_forward_pre_hook(lambda mod, args: (args[0] + 1,))
-    return module, (x35(),)
-
-
-@case
-def convolution():
-    module = nn.Sequential(
-        nn.Conv2d(2, 4, 3, padding=1),
-        nn.BatchNorm2d(4),
-        nn.ReLU(inplace=True),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64, 3),
-    )
-    return module, (torch.randn(2, 2, 8, 8),)
-
-
-@case
-def attention():
-    class Attention(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.qkv = nn.Linear(8, 24)
-            self.heads = 2
-
-        def forward(self, x):
-            b, n, c = x.shape
-            qkv = self.qkv(x).reshape(b, n, 3, self.heads, c // self.heads)
-            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-            att = (q @ k.transpose(-2, -1)) * (c // self.heads) ** -0.5
-            att = att.masked_fill(torch.ones(n, n).triu(1).bool(), float("-inf"))
-            return (att.softmax(-1) @ v).transpose(1, 2).reshape(b, n, c)
-
-    return Attention(), (torch.randn(2, 4, 8),)
-
-
-@case
-def sdpa():
-    def f(q, k, v):
-        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
-
-    return f, tuple(torch.randn(1, 2, 4, 8) for _ in range(3))
-
-
-@case
-def in_place_methods():
-    def f(x):
-        y = x * 2
-        y.add_(1).clamp_(min=0)
-        x.mul_(0.5)
-        return y
-
-    return f, (x35(),)
 
 
 @case
@@ -411,73 +247,6 @@ def f_string():
 
 
 @case
-def detach_and_clone():
-    def f(x):
-        y = x.clone()
-        z = y.detach()
-        z.add_(1)
-        return y, z, x.data * 2
-
-    return f, (x35(),)
-
-
-@case
-def numpy_constant():
-    def f(x):
-        w = np.linspace(0, 1, x.shape[1]).astype(np.float32)
-        return x * torch.from_numpy(w) + np.pi
-
-    return f, (x35(),)
-
-
-@case
-def to_numpy_and_back():
-    def f(x):
-        y = x.sin()
-        z = np.asarray(y.numpy()).cumsum(axis=1)
-        return torch.as_tensor(z) * 2
-
-    return f, (x35(),)
-
-
-@case
-def math_functions():
-    def f(x):
-        d = x.size(-1)
-        return x * math.sqrt(d) / math.log(d + 1) + math.pi, math.ceil(d / 2)
-
-    return f, (x35(),)
-
-
-@case
-def no_grad_block():
-    def f(x, w):
-        with torch.no_grad():
-            scale = w.abs().mean()
-        return x * w / scale, torch.is_grad_enabled()
-
-    return f, (x35(), torch.ones(5, requires_grad=True))
-
-
-@case
-def random_tensors():
-    def f(x):
-        noise = torch.randn_like(x)
-        mask = torch.rand(x.shape) > 0.5
-        return x + noise * mask, torch.randperm(4), torch.randint(0, 9, (3,))
-
-    return f, (x35(),)
-
-
-@case
-def dropout():
-    def f(x):
-        return F.dropout(x, 0.5, training=True) + 1
-
-    return f, (x35(),)
-
-
-@case
 def item_in_arithmetic():
     def f(x):
         top = x.max().item()
@@ -494,26 +263,6 @@ def getattr_and_hasattr():
         return getattr(x, "no_such", None), x
 
     return f, (x35(), "sigmoid")
-
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, grad):
-        (x,) = ctx.saved_tensors
-        return grad * 3 * x
-
-
-@case
-def custom_autograd_function():
-    def f(x):
-        return Square.apply(x).sum() + 1
-
-    return f, (x35().requires_grad_(),)
 
 
 @case
@@ -584,16 +333,6 @@ def break_and_continue():
 
 
 @case
-def checkpointed():
-    layer = nn.Linear(5, 5)
-
-    def f(x):
-        return checkpoint(lambda v: layer(v).relu(), x, use_reentrant=False) + 1
-
-    return f, (x35(),)
-
-
-@case
 def nonzero_and_tolist():
     def f(x):
         index = (x > 0).nonzero()
@@ -635,28 +374,6 @@ def partial_and_table():
         return scale(TABLE[name](x))
 
     return f, (x35(), "relu")
-
-
-@case
-def autocast():
-    def f(x, w):
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            y = x @ w
-        return y.float() + 1
-
-    return f, (x35(), torch.ones(5, 2))
-
-
-@case
-def generator():
-    def rows(x):
-        for row in x:
-            yield row * 2
-
-    def f(x):
-        return torch.stack(list(rows(x.sin())))
-
-    return f, (x35(),)
 
 
 COUNT = 0
@@ -738,69 +455,6 @@ def integer_arithmetic():
 
 
 @case
-def special_values():
-    def f(x):
-        return (
-            x.relu(),
-            torch.sign(x),
-            x.clamp(-1, 1),
-            x.round(),
-            torch.maximum(x, -x),
-            x == x,
-        )
-
-    values = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 0.5, 1.5, 2.5]
-    return f, (torch.tensor(values),)
-
-
-@case
-def type_promotion():
-    def f(i, h, b):
-        return i + 1.5, h * 2, i * h, b + b, b * h, i.to(torch.float64) + h
-
-    return f, (
-        torch.arange(4),
-        torch.ones(4).half(),
-        torch.tensor([True, False, True, True]),
-    )
-
-
-@case
-def reductions():
-    def f(x):
-        return (
-            x.sum(0), x.mean(1, keepdim=True), x.var(), x.std(1), x.amax(1), x.argmax(1),
-            x.max(dim=1), x.logsumexp(1), x.softmax(0), x.log_softmax(1), x.norm(), x.prod(),
-            x.cumsum(1), x.any(), x.all(1),
-        )  # fmt: skip
-
-    return f, (x35(),)
-
-
-@case
-def losses():
-    def f(x, target):
-        return F.cross_entropy(x, target), F.mse_loss(x, x * 2), F.nll_loss(x, target)
-
-    return f, (x35(), torch.tensor([0, 4, 2]))
-
-
-@case
-def embedding_and_gather():
-    table = torch.randn(10, 4)
-
-    def f(index):
-        e = F.embedding(index, table)
-        return (
-            e.sum(1),
-            torch.gather(e, 1, index[..., None].clamp(max=1)),
-            F.one_hot(index, 10),
-        )
-
-    return f, (torch.tensor([[1, 9], [3, 0]]),)
-
-
-@case
 def class_instance():
     class Schedule:
         def __init__(self, base):
@@ -821,39 +475,3 @@ def class_instance():
         return schedule(x) + schedule.rate, schedule.step
 
     return f, (x35(),)
-
-
-@case
-def einsum_and_matmul():
-    def f(a, b):
-        return torch.einsum("ij,kj->ik", a, b), a @ b.T, torch.bmm(a[None], b.T[None])
-
-    return f, (x35(), x35() + 1)
-
-
-@case
-def expanded_input():
-    def f(x):
-        return x + 1, x.contiguous(), x.sum(0)
-
-    return f, (torch.arange(4.0).expand(3, 4),)
-
-
-@case
-def same_tensor_twice():
-    def f(x, y):
-        x.add_(1)
-        return x * y
-
-    x = x35()
-    return f, (x, x)
-
-
-@case
-def overlapping_views():
-    def f(x, y):
-        x.mul_(2)
-        return x.sum() + y.sum()
-
-    x = torch.arange(6.0)
-    return f, (x[:4], x[2:])
