@@ -88,6 +88,10 @@ def spell_expr(expr: Any, symbols: Mapping[sympy.Symbol, str] | None = None) -> 
     return _spell(sympy.sympify(expr), symbols or {}, 0)
 
 
+_SUM, _NEGATED, _PRODUCT, _DIVIDED = range(1, 5)
+"""How tightly text binds. `a // b` may follow a minus, but `n * a // b` is `(n * a) // b`."""
+
+
 def _spell(e: Any, symbols: Mapping[sympy.Symbol, str], level: int) -> str:
     if isinstance(e, sympy.Symbol):
         return symbols.get(e, str(e))
@@ -98,19 +102,26 @@ def _spell(e: Any, symbols: Mapping[sympy.Symbol, str], level: int) -> str:
         terms = sorted(
             e.args, key=lambda a: (bool(a.is_number), bool(a.as_coeff_Mul()[0] < 0))
         )
-        text, mine = _spell(terms[0], symbols, 1), 1
+        text, mine = _spell(terms[0], symbols, _SUM), _SUM
         for term in terms[1:]:
             minus = bool(term.as_coeff_Mul()[0] < 0)
             sign = "-" if minus else "+"
-            text += f" {sign} {_spell(-term if minus else term, symbols, 1)}"
+            piece = (
+                _spell(-term, symbols, _NEGATED)
+                if minus
+                else _spell(term, symbols, _SUM)
+            )
+            text += f" {sign} {piece}"
     elif e.is_Mul:
-        text, mine = "*".join(_spell(a, symbols, 2) for a in e.args), 2
+        factors = [_spell(a, symbols, _PRODUCT) for a in e.args]
+        text, mine = "*".join(factors), _PRODUCT
     elif isinstance(e, FloorDiv | Mod):
         sign = "//" if isinstance(e, FloorDiv) else "%"
-        text = f"{_spell(e.args[0], symbols, 3)} {sign} {_spell(e.args[1], symbols, 3)}"
-        mine = 2
+        number, by = (_spell(a, symbols, _DIVIDED) for a in e.args)
+        text, mine = f"{number} {sign} {by}", _NEGATED
     elif e.is_Pow and e.args[1].is_Integer and e.args[1] > 0:
-        text, mine = f"{_spell(e.args[0], symbols, 3)}**{int(e.args[1])}", 3
+        base = _spell(e.args[0], symbols, _DIVIDED)
+        text, mine = f"{base}**{int(e.args[1])}", _DIVIDED
     elif isinstance(e, sympy.Max | sympy.Min):
         name = "max" if isinstance(e, sympy.Max) else "min"
         return f"{name}({', '.join(_spell(a, symbols, 0) for a in e.args)})"
@@ -119,7 +130,7 @@ def _spell(e: Any, symbols: Mapping[sympy.Symbol, str], level: int) -> str:
 
         table = {s: sympy.Symbol(symbols.get(s, str(s))) for s in e.free_symbols}
         return f"({PythonPrinter().doprint(e.xreplace(table))})"
-    return f"({text})" if mine < level or (mine == level == 3) else text
+    return f"({text})" if mine < level or (mine == level == _DIVIDED) else text
 
 
 def spell(
