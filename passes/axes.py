@@ -162,11 +162,32 @@ def _without(axis: sympy.Symbol) -> Callable[[Expr], Expr]:
 
 
 def _mergeable(kernel: Kernel, above: Axis, below: Axis) -> bool:
-    for index in index_expressions(kernel):
-        high, low = coefficient(index, above.symbol), coefficient(index, below.symbol)
-        if high is None or low is None or sympy.expand(high - low * below.size) != 0:
-            return False
-    return True
+    """True if the two axes are wanted only as one: `above * size + below`."""
+    return all(
+        _as_one(sympy.expand(index), above, below)
+        for index in index_expressions(kernel)
+    )
+
+
+def _as_one(index: Expr, above: Axis, below: Axis) -> bool:
+    high, low = sympy.Integer(0), sympy.Integer(0)
+    for term in sympy.Add.make_args(index):
+        found = term.free_symbols & {above.symbol, below.symbol}
+        if not found:
+            continue
+        parts = [p for p in term.atoms(FloorDiv, Mod) if found & p.free_symbols]
+        if parts:
+            # The outermost one contains the others.
+            whole = max(parts, key=lambda p: p.count_ops())
+            scale = sympy.cancel(term / whole)
+            if found & scale.free_symbols or found & whole.args[1].free_symbols:
+                return False
+            if not _as_one(sympy.expand(whole.args[0]), above, below):
+                return False
+        else:
+            high += term.coeff(above.symbol, 1)
+            low += term.coeff(below.symbol, 1)
+    return bool(sympy.expand(high - low * below.size) == 0)
 
 
 def _rename(kernel: Kernel) -> Kernel:

@@ -46,6 +46,7 @@ from .loops import (
 from .points import Trial, memory
 from .rounding import Casts
 from .spelling import spell_expr
+from .unrolled import unrolled
 
 AnyKernel = TypeVar("AnyKernel", Kernel, Attention)
 
@@ -250,7 +251,11 @@ class _KernelMaker:
         late = [s for s in ordered if isinstance(s, Store) and s.buffer.name in names]
         body = [*(s for s in ordered if s not in late), *late]
         kernel = Kernel("", space.outer, inner, tuple(body), self.labels)
-        return check(tidy(kernel)), tuple(
+        kernel = tidy(kernel)
+        if any(d.device.type == "cpu" for d in order):
+            # A GPU's threads choose at no cost, and write what is side by side.
+            kernel = unrolled(kernel)
+        return check(kernel), tuple(
             n for n in self.grouped.lowered.values if n in nodes
         )
 

@@ -75,6 +75,10 @@ def _read(d: Definition, lowered: Lowered) -> Iterable[Definition]:
     return extern_operands(d.node, lowered) if d.kind == EXTERN else d.operands
 
 
+MAX_MEETING = 16
+"""Definitions on the ways from the uses of a definition to where they meet."""
+
+
 class _Grouping:
     """Makes one plan; `hoisted` says whether something is computed before its turn."""
 
@@ -192,12 +196,27 @@ class _Grouping:
         if self.dear[d] == 0:
             if again * self.weight[d] > _worth(d):
                 return False
-            if len(uses) <= 1:
+            if len(uses) <= 1 or self._meet(uses):
                 return True
             # Computing again reads the leaves; loading reads `d`, and someone wrote it.
             cost = sum((leaf.bytes for leaf in self.leaves[d]), start=0 * d.bytes)
             return not _smaller(d.bytes * 5, cost * 4)
         return len(uses) <= 1 and not expands and again == 0
+
+    def _meet(self, uses: list[Definition]) -> bool:
+        """True if all that is computed from the uses goes through one of them or their own.
+
+        Then one loop nest reads the leaves, which are in the cache when it reads them again.
+        """
+        order = {d.position: d for d in uses}
+        for _ in range(MAX_MEETING):
+            if len(order) == 1:
+                return True
+            d = order.pop(min(order))
+            if d.kind != MAP or d in self.pinned:
+                return False
+            order.update((u.position, u) for u in self._uses(d))
+        return False
 
     def _computed_again(self, d: Definition) -> float:
         """How often it is computed again, at each point, if its readers compute it.

@@ -70,15 +70,21 @@ def safe(kernel: Kernel, buffer_name: str) -> bool:
     the inner axes has read the old values by then. Another store may be in a later pass, so
     it must not read them.
     """
-    (store,) = [
+    stores = [
         s for s in kernel.body if isinstance(s, Store) and s.buffer.name == buffer_name
     ]
-    for statement in kernel.body:
+    for number, statement in enumerate(kernel.body):
+        later = [s.index for s in kernel.body[number:] if s in stores]
         for value in walk([statement.value]):
             if not (isinstance(value, Load) and value.buffer.name == buffer_name):
                 continue
-            if value.indirect or sympy.expand(value.index - store.index) != 0:
+            own = any(sympy.expand(value.index - index) == 0 for index in later)
+            if value.indirect or not own:
                 return False
-            if kernel.inner and isinstance(statement, Store) and statement is not store:
+            if (
+                kernel.inner
+                and isinstance(statement, Store)
+                and statement not in stores
+            ):
                 return False
     return True

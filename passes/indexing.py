@@ -195,9 +195,12 @@ def modulo(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
     """`expr % divisor`, simplified."""
     if divisor == ONE or expr == ZERO:
         return ZERO
-    _, rest = _split(expr, divisor)
+    _, rest = _split(_without_mods(expr, divisor), divisor)
     if not lower_bound_is_zero(rest):
         return Mod(expr, divisor)
+    number, others = rest.as_coeff_Add()
+    if number.is_Integer and divisor.is_Integer:
+        rest = others + number % divisor
     if is_less(rest, divisor, ranges):
         return rest
     if isinstance(rest, Mod) and _quotient(rest.args[1], divisor) is not None:
@@ -209,6 +212,20 @@ def modulo(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
         )
         return sympy.expand(common * small)
     return Mod(rest, divisor)
+
+
+def _without_mods(expr: Expr, divisor: Expr) -> Expr:
+    """`expr` plus a multiple of `divisor`: `a % (2*d) + b` is `a + b`, up to multiples of `d`."""
+    if not isinstance(expr, sympy.Add):
+        return expr
+    terms = []
+    for term in expr.args:
+        coefficient, rest = term.as_coeff_Mul()
+        if isinstance(rest, Mod) and coefficient.is_positive:
+            if _quotient(coefficient * rest.args[1], divisor) is not None:
+                term = sympy.expand(coefficient * rest.args[0])
+        terms.append(term)
+    return sympy.Add(*terms)
 
 
 def _common(expr: Expr, divisor: Expr) -> Expr:
@@ -259,10 +276,10 @@ def _simplify(expr: Expr, ranges: tuple[tuple[sympy.Symbol, Expr], ...]) -> Expr
         if node.is_Atom:
             return node
         args = [visit(a) for a in node.args]
-        if isinstance(node, FloorDiv):
-            return floordiv(sympy.expand(args[0]), args[1], table)
-        if isinstance(node, Mod):
-            return modulo(sympy.expand(args[0]), args[1], table)
+        if isinstance(node, FloorDiv | Mod):
+            whole = _recombine(sympy.expand(args[0]), table)
+            reduced = floordiv if isinstance(node, FloorDiv) else modulo
+            return reduced(whole, args[1], table)
         return node.func(*args)
 
     return _recombine(sympy.expand(visit(expr)), table)
@@ -290,6 +307,10 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
                     continue
                 if other == partner:
                     merged = scale * whole
+                elif (
+                    longer := _same_digits(other, scale, remainders[0], ranges)
+                ) is not None:
+                    merged = scale * longer
                 elif (outer := _digit_above(other, scale * divisor, above)) is not None:
                     merged = scale * Mod(whole, divisor * outer)
                 else:
@@ -301,6 +322,20 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
             if changed:
                 break
     return expr
+
+
+def _same_digits(term: Expr, scale: Expr, rest: Expr, ranges: Ranges) -> Expr | None:
+    """`x` if `term` is `scale * d * (x // d)` and `rest` is `x % d`, else None.
+
+    The digits below `d` may have been simplified: of `x = 512*i + j`, `rest` is `j % 512`.
+    """
+    divisor = rest.args[1]
+    for part in sympy.Mul.make_args(term):
+        if isinstance(part, FloorDiv) and part.args[1] == divisor:
+            alike = sympy.expand(term - scale * divisor * part) == ZERO
+            if alike and modulo(part.args[0], divisor, ranges) == rest:
+                return part.args[0]
+    return None
 
 
 def _digit_above(term: Expr, step: Expr, above: Expr) -> Expr | None:

@@ -82,6 +82,7 @@ class Body:
         lines: Finished lines, indented.
         symbols: Names of axes and sizes.
         buffers: Names of pointer parameters.
+        labels: Names and comments of values: the kernel's, and those of its pieces.
         printer: Prints expressions in terms of the variables that are in scope.
     """
 
@@ -98,6 +99,7 @@ class Body:
             s: self.fresh(s.name) for s in (*axes, *kernel.sizes)
         }
         self.buffers: dict[str, str] = {}
+        self.labels = dict(kernel.labels)
         self._in_place = {b.name for b in kernel.inputs} & {
             b.name for b in kernel.outputs
         }
@@ -183,7 +185,7 @@ class Body:
 
     def label(self, value: Value) -> Label:
         """The user's name and line for a value; empty if there is none."""
-        return self.kernel.labels.get(value, Label(""))
+        return self.labels.get(value, Label(""))
 
     def hint(self, value: Value) -> str:
         """What a variable for `value` should be called."""

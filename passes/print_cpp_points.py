@@ -14,12 +14,19 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 
-from .loops import Axis, Load, Op, Store, Value, walk
+import sympy
+
+from .loops import Axis, Expr, Load, Op, Store, Value, walk
+from .pieces import SHORT, Piece, pieces
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
 from .print_cpp_schedule import Schedule, hint, stride_of
 from .print_cpp_values import EXPENSIVE, VARIABLES
+
+_SHARED = 4096
+"""Points of a piece that are worth sharing among cores."""
 
 _BLOCK = 512
 """Points of a block that is computed in stages: its arrays stay in the first-level cache."""
@@ -28,38 +35,132 @@ _BLOCK = 512
 def print_points(body: Body, plan: Schedule) -> None:
     """Emits the loops of a kernel without reductions."""
     stores = [s for s in body.kernel.body if isinstance(s, Store)]
-    values = [s.value for s in stores]
     if not plan.outer:
-        body.define(values)
+        body.define([s.value for s in stores])
         for statement in stores:
             body.store(statement)
-        return
-    *loops, vector = plan.outer
-    if plan.tile is not None:
+    elif plan.tile is not None:
         _print_tiles(body, plan, stores)
-        return
-    rows = math.prod(hint(a.size) for a in loops)
-    share_vector = rows < 16 and hint(vector.size) >= 16384
-    bound: frozenset[object] = frozenset()
-    with contextlib.ExitStack() as stack:
-        together = 0
-        for position, axis in enumerate(loops):
-            if position >= together:
-                body.define((), body.hoist(values, bound))
-            if position == 0 and not share_vector:
-                together = parallel_for(body, tuple(loops), plan.work)
-            stack.enter_context(body.block(body.loop_head(axis)))
-            bound |= {axis.symbol}
-        body.define((), body.hoist(values, bound))
-        when = condition(body, plan.work) if share_vector or not loops else None
-        stages = _stages(body, vector, values)
-        if stages:
-            if when is not None:
-                body.pragma(f"parallel for{when}")
-            _print_stages(body, vector, stages, stores)
+    else:
+        _Points(body, plan).print(stores)
+
+
+class _Where:
+    """The pieces of outer axes that loops are in.
+
+    Attributes:
+        origins: The first point of each.
+        extents: How many points each has.
+    """
+
+    def __init__(
+        self, origins: dict[sympy.Symbol, Expr], extents: dict[sympy.Symbol, Expr]
+    ) -> None:
+        self.origins, self.extents = origins, extents
+
+    def within(self, axis: Axis, piece: Piece) -> _Where:
+        i = axis.symbol
+        return _Where(
+            {**self.origins, i: piece.first},
+            {**self.extents, i: sympy.expand(piece.last - piece.first)},
+        )
+
+
+class _Points:
+    """Prints loops whose last one is the vector loop, in pieces if conditions ask for it."""
+
+    def __init__(self, body: Body, plan: Schedule) -> None:
+        self.body, self.plan = body, plan
+        *self.loops, self.vector = plan.outer
+        rows = math.prod(hint(a.size) for a in self.loops)
+        self.share_vector = rows < 16 and hint(self.vector.size) >= 16384
+        self.ranges = {a.symbol: a.size for a in plan.outer}
+
+    def print(self, stores: Sequence[Store]) -> None:
+        """Opens the outer loops that cores share, then what is below them."""
+        body, together = self.body, 0
+        with contextlib.ExitStack() as stack:
+            if self.loops:
+                body.define((), body.hoist([s.value for s in stores], frozenset()))
+                if not self.share_vector:
+                    together = parallel_for(body, tuple(self.loops), self.plan.work)
+            for axis in self.loops[:together]:
+                stack.enter_context(body.block(body.loop_head(axis)))
+            self._cut(together, self.loops[:together], stores, _Where({}, {}))
+
+    def _cut(
+        self,
+        position: int,
+        axes: Sequence[Axis],
+        stores: Sequence[Store],
+        where: _Where,
+    ) -> None:
+        """Asks in which pieces of open loops the point is; goes on at a loop's position."""
+        if not axes:
+            self._loops(position, stores, where)
             return
-        body.pragma("simd" if when is None else f"parallel for simd{when}")
-        _print_body(body, vector, stores)
+        found = self._pieces(axes[0], stores, where)
+        if len(found) == 1:
+            self._cut(position, axes[1:], stores, where)
+            return
+        body = self.body
+        for number, piece in enumerate(found):
+            head = f"if ({body.symbols[axes[0].symbol]} < {body.size(piece.last)})"
+            if number:
+                head = "else " + (head if piece is not found[-1] else "").strip()
+            with body.block(head.strip()):
+                self._name(piece)
+                self._cut(
+                    position, axes[1:], piece.stores, where.within(axes[0], piece)
+                )
+
+    def _pieces(
+        self, axis: Axis, stores: Sequence[Store], where: _Where, shortest: int = 1
+    ) -> Sequence[Piece]:
+        ranges = {**self.ranges, **where.extents}
+        return pieces(stores, axis, ranges, shortest, where.origins)
+
+    def _name(self, piece: Piece) -> None:
+        """Takes over the labels of the values that stand for others in a piece."""
+        for whole, part in piece.same.items():
+            if whole in self.body.labels and isinstance(part, Load | Op):
+                self.body.labels.setdefault(part, self.body.labels[whole])
+
+    def _loops(self, position: int, stores: Sequence[Store], where: _Where) -> None:
+        body = self.body
+        bound = frozenset(a.symbol for a in self.loops[:position])
+        body.define((), body.hoist([s.value for s in stores], bound))
+        if position == len(self.loops):
+            self._vector(stores, where)
+            return
+        axis = self.loops[position]
+        with body.block(body.loop_head(axis)):
+            self._cut(position + 1, [axis], stores, where)
+
+    def _vector(self, stores: Sequence[Store], where: _Where) -> None:
+        body, vector = self.body, self.vector
+        found = self._pieces(vector, stores, where, SHORT)
+        for piece in found:
+            self._name(piece)
+            limits: tuple[str, ...] = ()
+            if len(found) > 1:
+                limits = (body.size(piece.first), body.size(piece.last))
+            when = None
+            if (self.share_vector or not self.loops) and not _is_short(piece):
+                when = condition(body, self.plan.work)
+            stages = _stages(body, vector, [s.value for s in piece.stores])
+            if stages:
+                if when is not None:
+                    body.pragma(f"parallel for{when}")
+                _print_stages(body, vector, stages, piece.stores, *limits)
+            else:
+                body.pragma("simd" if when is None else f"parallel for simd{when}")
+                _print_body(body, vector, piece.stores, *limits)
+
+
+def _is_short(piece: Piece) -> bool:
+    extent = piece.last - piece.first
+    return bool(extent.is_Integer) and int(extent) < _SHARED
 
 
 def _stages(body: Body, vector: Axis, values: list[Value]) -> list[Op]:
@@ -80,12 +181,18 @@ def _stages(body: Body, vector: Axis, values: list[Value]) -> list[Op]:
 
 
 def _print_stages(
-    body: Body, vector: Axis, stages: list[Op], stores: list[Store]
+    body: Body,
+    vector: Axis,
+    stages: list[Op],
+    stores: Sequence[Store],
+    first: str = "0",
+    last: str | None = None,
 ) -> None:
     """The vector loop in blocks that stay in the cache, with one loop for each stage."""
-    i, size = body.symbols[vector.symbol], body.size(vector.size)
+    i, size = body.symbols[vector.symbol], last or body.size(vector.size)
     block, end = body.fresh(f"{i}_block"), body.fresh(f"{i}_end")
-    with body.block(f"for (long {block} = 0; {block} < {size}; {block} += {_BLOCK})"):
+    head = f"for (long {block} = {first}; {block} < {size}; {block} += {_BLOCK})"
+    with body.block(head):
         body.emit(f"const long {end} = smaller({block} + {_BLOCK}, {size});")
         for stage in stages:
             name = body.fresh(body.label(stage).name or f"{stage.name}_block")
@@ -100,7 +207,9 @@ def _print_stages(
         _print_body(body, vector, stores, block, end)
 
 
-def _print_body(body: Body, vector: Axis, stores: list[Store], *limits: str) -> None:
+def _print_body(
+    body: Body, vector: Axis, stores: Sequence[Store], *limits: str
+) -> None:
     with body.block(body.loop_head(vector, *limits)):
         body.define([s.value for s in stores])
         for statement in stores:

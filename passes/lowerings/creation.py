@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import sympy
 import torch
+from torch.utils._sympy.functions import Mod
 
 from ..definitions import Definition, Read
-from ..indexing import ZERO, Index, as_expr
+from ..indexing import ZERO, Index, as_expr, flatten, product, unflatten
 from ..loops import Const, Expr, IndexValue, Value, cast, op
 from .builder import Builder, NoLoopForm, compute_dtype, expression, number
 from .float8 import stored
@@ -234,12 +236,13 @@ def select_scatter(
 
 
 def roll(b: Builder, x: Definition, shifts: Any, dims: Any = ()) -> Definition:
-    from torch.utils._sympy.functions import Mod
-
     shifts = [shifts] if isinstance(shifts, int) else list(shifts)
     dims = [dims] if isinstance(dims, int) else list(dims)
-    if not dims or any(not x.size[position(d, len(x.size))].is_Integer for d in dims):
-        raise NoLoopForm("roll of the flattened tensor or of symbolic sizes")
+    whole = range(len(x.size)) if not dims else (position(d, len(x.size)) for d in dims)
+    if any(not x.size[d].is_Integer for d in whole):
+        raise NoLoopForm("roll of symbolic sizes")
+    if not dims:
+        return _roll_flat(b, x, sum(shifts))
     moved: dict[int, int] = {}
     sizes: dict[int, int] = {}
     for d, s in zip(dims, shifts, strict=True):
@@ -254,6 +257,18 @@ def roll(b: Builder, x: Definition, shifts: Any, dims: Any = ()) -> Definition:
         )
 
     return b.map(lambda read, i: read(x, index(i)))
+
+
+def _roll_flat(b: Builder, x: Definition, shift: int) -> Definition:
+    """The roll of all elements in a row."""
+    points = max(int(product(x.size)), 1)
+
+    def at(read: Read, i: Index) -> Value:
+        flat = flatten(i, x.size) + (-shift) % points
+        ranges: dict[sympy.Symbol, Expr] = {}
+        return read(x, unflatten(Mod(flat, points), x.size, ranges))
+
+    return b.map(at)
 
 
 TABLE: dict[str, Callable[..., Any]] = {
