@@ -19,7 +19,7 @@ from dataclasses import replace
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from .indexing import ONE, ZERO, simplify
+from .indexing import ONE, ZERO, simplify, substitute
 from .loops import (
     Axis,
     Expr,
@@ -101,7 +101,7 @@ def _drop_single(kernel: Kernel) -> Kernel:
         del single[inner[0].symbol]
     outer = tuple(a for a in kernel.outer if a.symbol not in single)
     kernel = replace(kernel, outer=outer, inner=inner)
-    return map_indices(kernel, lambda e: e.xreplace(single)) if single else kernel
+    return map_indices(kernel, lambda e: substitute(e, single)) if single else kernel
 
 
 def coefficient(index: Expr, axis: sympy.Symbol) -> Expr | None:
@@ -158,7 +158,7 @@ def _merge(kernel: Kernel, level: str) -> Kernel:
 
 
 def _without(axis: sympy.Symbol) -> Callable[[Expr], Expr]:
-    return lambda index: index.xreplace({axis: ZERO})
+    return lambda index: substitute(index, {axis: ZERO})
 
 
 def _mergeable(kernel: Kernel, above: Axis, below: Axis) -> bool:

@@ -37,6 +37,7 @@ __all__ = [
     "contiguous_strides",
     "flatten",
     "simplify",
+    "substitute",
     "symbol",
     "unflatten",
 ]
@@ -52,6 +53,22 @@ def as_expr(value: Any) -> Expr:
     # The shape environment's symbols may carry other assumptions: map them by name.
     table = {s: symbol(s.name) for s in expr.free_symbols}
     return expr.xreplace(table) if table else sympy.sympify(expr)
+
+
+def substitute(expr: Expr, table: Mapping[sympy.Symbol, Expr]) -> Expr:
+    """Puts numbers for symbols, also where the dividend of a remainder gets negative.
+
+    An index like `(i - 1) % 4` is read behind a mask that is false for `i = 0`; sympy's `Mod`
+    refuses what it then is, although nobody reads there.
+    """
+    if expr in table:
+        return table[expr]
+    if not expr.args:
+        return expr
+    parts = [substitute(part, table) for part in expr.args]
+    if isinstance(expr, Mod) and all(part.is_Integer for part in parts):
+        return sympy.Integer(int(parts[0]) % int(parts[1]))
+    return expr.func(*parts)
 
 
 def product(sizes: Sequence[Expr]) -> Expr:

@@ -21,7 +21,7 @@ from typing import Any
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from .indexing import Ranges, simplify, upper_bound
+from .indexing import Ranges, simplify, substitute, upper_bound
 from .loops import (
     Axis,
     Expr,
@@ -82,7 +82,7 @@ def merge_axes(kernel: Kernel) -> Kernel:
     """Drops axes of size 1, orders the rest, merges neighbours that are walked through as one."""
     ones = {a.symbol: sympy.Integer(0) for a in _axes(kernel) if a.size == 1}
     if ones:
-        kernel = map_indices(kernel, {e: e.xreplace(ones) for e in indices(kernel)})
+        kernel = map_indices(kernel, {e: substitute(e, ones) for e in indices(kernel)})
     kernel = order_axes(
         replace(
             kernel,
@@ -180,10 +180,10 @@ def stride(index: Expr, axis: Axis) -> Expr:
     for divided in index.atoms(FloorDiv, Mod):
         # Divisors are sizes, which are not 0.
         zero.update(dict.fromkeys(divided.args[1].free_symbols, sympy.Integer(1024)))
-    along = index.xreplace(zero)
+    along = substitute(index, zero)
     return sympy.expand(
-        along.xreplace({axis.symbol: sympy.Integer(1)})
-        - along.xreplace({axis.symbol: sympy.Integer(0)})
+        substitute(along, {axis.symbol: sympy.Integer(1)})
+        - substitute(along, {axis.symbol: sympy.Integer(0)})
     )
 
 

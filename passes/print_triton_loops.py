@@ -23,6 +23,7 @@ from collections.abc import Callable
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
+from .indexing import substitute
 from .loops import (
     Axis,
     Buffer,
@@ -237,7 +238,7 @@ class LoopPrinter(KernelPrinter):
         return found
 
     def _start_of(self, index: Expr, axis: Axis) -> Expr:
-        return sympy.expand(index.xreplace({axis.symbol: sympy.Integer(0)}))
+        return sympy.expand(substitute(index, {axis.symbol: sympy.Integer(0)}))
 
     def _whole_blocks(self, body: list[str]) -> list[str]:
         assert self.at.inner is not None and self.first is not None

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 import sympy
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from .indexing import simplify
+from .indexing import simplify, substitute
 from .loops import Expr, Kernel, Load, Value, symbols_of
 from .print_triton_axes import indices, offset_bound, ranges_of, static
 from .print_triton_schedule import Group, Schedule, flatten_group
@@ -217,7 +217,8 @@ class Positions:
         for form in self.index_forms.values():
             if not form.free_symbols & own:
                 continue
-            zero_others = form.xreplace(others) if isinstance(form, sympy.Add) else form
+            is_sum = isinstance(form, sympy.Add)
+            zero_others = substitute(form, others) if is_sum else form
             bound = offset_bound(zero_others, ranges)
             # A partial block computes offsets beyond the end, too.
             if bound is None or bound * 2 >= 2**31:

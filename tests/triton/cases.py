@@ -161,6 +161,24 @@ def view_indices() -> Case:
     return Case(check(kernel), {"x": x}, {"y": y})
 
 
+def masked_remainder(rows: int) -> Case:
+    """A remainder whose dividend is negative where the load is masked."""
+    x = torch.randn(8)
+    y = torch.zeros(rows, 5)
+    y.view(-1)[1:] = x[torch.arange(5 * rows - 1) % 8]
+    i, j = axis("i", rows), axis("j", 5)
+    flat = 5 * i.symbol + j.symbol
+    inside = op("gt", IndexValue(flat), Const(0, torch.int64))
+    value = op(
+        "where",
+        inside,
+        Load(buffer("x", x), Mod(flat - 1, 8), inside),
+        f32(0.0),
+    )
+    kernel = Kernel("tail", (i, j), (), (Store(buffer("y", y), flat, value),))
+    return Case(check(kernel), {"x": x}, {"y": y})
+
+
 def embedding() -> Case:
     """Rows of a table chosen by integers, scaled by a mask of their own."""
     table, ids = torch.randn(10, 21), torch.randint(0, 10, (6,))
@@ -366,6 +384,8 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         cases[f"online {form} columns"] = partial(
             online, form, 40, 3000, transposed=True
         )
+    for rows in (1, 7):
+        cases[f"masked remainder {rows}"] = partial(masked_remainder, rows)
     for rows, columns in ((3, 50_000), (20, 33_000), (4, 9000)):
         cases[f"spread {rows}x{columns}"] = partial(spread, rows, columns)
     for which in (
