@@ -36,7 +36,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from srcjit.runtime.checks import CHECKED
+from srcjit.runtime.checks import CHECKED, CHECKED_CLASSES
 
 from .low_precision import LOW_PRECISION, low_precision_rules
 from .primitives import FLOAT8
@@ -257,6 +257,18 @@ def _nll_loss_on_cpu(elsewhere: Decomposition) -> Decomposition:
         return (loss / count if reduction == _MEAN else loss), count
 
     return nll_loss
+
+
+def _one_hot(input: torch.Tensor, num_classes: int) -> torch.Tensor:
+    """As eager's, which looks at the classes of tensors on the CPU."""
+    if input.device.type == "cpu":
+        input = CHECKED_CLASSES(input, num_classes)
+    numbers = torch.arange(num_classes, device=input.device)
+    return (input.unsqueeze(-1) == numbers).to(torch.int64)
+
+
+LOOK_AT_DATA: dict[Any, Decomposition] = {torch.nn.functional.one_hot: _one_hot}
+"""Composite functions whose kernels in C++ ask a tensor for its values."""
 
 
 def _unless_on_cpu(rule: Decomposition) -> Decomposition:

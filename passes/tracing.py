@@ -25,6 +25,7 @@ from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from .decompositions import LOOK_AT_DATA
 from .output_plans import Planner, storage_key
 from .plans import Mutation, OutputPlan, ViewOfInput, ViewOfOutput
 from .program import Segment
@@ -220,7 +221,8 @@ class _Tracing:
         layouts = _layouts((*args, kwargs.get("out"))) if written else []
         self.recorder.writing = bool(written)
         if node.op == "call_function":
-            result = cast(Callable[..., Any], node.target)(*args, **kwargs)
+            function = LOOK_AT_DATA.get(node.target, node.target)
+            result = cast(Callable[..., Any], function)(*args, **kwargs)
         elif node.op == "call_method":
             result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
         else:

@@ -64,6 +64,9 @@ _QUIET_OPERATORS = frozenset(
 """Operators that raise on no values of their operands, if those are floating-point numbers
 or of types for which fakes compute the same (PyTorch's kernels refuse some integer types)."""
 
+_CHECKS = (torch.nn.functional.one_hot,)
+"""Functions that look at what tensors hold before they call an operator; not so on fakes."""
+
 _DIVIDES = frozenset("floor_divide remainder fmod div divide true_divide".split())
 """Pointwise operators that raise on an integer divided by zero."""
 
@@ -110,7 +113,9 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
             isinstance(target, FunctionType) and not is_frozen(target.__module__)
         )
         return Facts(
-            foreign or any(risky for _, risky in self.operators),
+            foreign
+            or any(target is function for function in _CHECKS)
+            or any(risky for _, risky in self.operators),
             any(_TAG.nondeterministic_seeded in o.tags for o, _ in self.operators),
             any(_writes_aside(o) for o, _ in self.operators),
             foreign,

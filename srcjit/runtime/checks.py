@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 _library = torch.library.Library("srcjit", "FRAGMENT")
+_library.define("checked_classes(Tensor classes, SymInt count) -> Tensor")
 _library.define("checked_targets(Tensor target, SymInt classes, int ignored) -> Tensor")
 
 
@@ -29,6 +30,25 @@ def checked_targets(target: torch.Tensor, classes: int, ignored: int) -> torch.T
     return chosen
 
 
+def checked_classes(classes: torch.Tensor, count: int) -> torch.Tensor:
+    """Returns a copy of the classes.
+
+    Raises:
+        RuntimeError: For one that is negative, or not below `count`, in the words of `one_hot`.
+    """
+    if classes.numel():
+        low, high = torch.aminmax(classes)
+        if low < 0:
+            raise RuntimeError("Class values must be non-negative.")
+        if high >= count:
+            raise RuntimeError("Class values must be smaller than num_classes.")
+    return classes.clone(memory_format=torch.contiguous_format)
+
+
+def _fake_classes(classes: torch.Tensor, count: int) -> torch.Tensor:
+    return torch.empty_like(classes, memory_format=torch.contiguous_format)
+
+
 def _fake_targets(target: torch.Tensor, classes: int, ignored: int) -> torch.Tensor:
     return torch.empty_like(target, memory_format=torch.contiguous_format)
 
@@ -36,5 +56,9 @@ def _fake_targets(target: torch.Tensor, classes: int, ignored: int) -> torch.Ten
 _library.impl("checked_targets", checked_targets, "CPU")
 _library.impl("checked_targets", _fake_targets, "Meta")
 
+_library.impl("checked_classes", checked_classes, "CPU")
+_library.impl("checked_classes", _fake_classes, "Meta")
+
+CHECKED_CLASSES = torch.ops.srcjit.checked_classes.default
 CHECKED = torch.ops.srcjit.checked_targets.default
-"""The operation."""
+"""The operations."""

@@ -374,3 +374,11 @@ def test_state_is_restored():
     functionalize(segment_of(leaves_grad_mode, (make(2), make(2)), False))
     assert torch.is_grad_enabled() is grad
     assert not torch._C._dispatch_tls_is_dispatch_key_included("Functionalize")
+
+
+def test_one_hot_is_functional_although_it_looks_at_its_classes():
+    def function(x, w):
+        return (F.one_hot(x.argmin(1), 6).float() * w,)
+
+    found = functionalize(segment_of(function, (torch.randn(3, 6), torch.ones(6))))
+    assert not found.torch_level, found.reason

@@ -311,6 +311,16 @@ def failing_in_training(x, i, log):
     return z.sum()
 
 
+def classes_out_of_range(x, i, log):
+    x.mul_(2)
+    y = F.one_hot(i, 5) * x
+    log.append(1)
+    w = torch.nn.Parameter(y.clone())
+    z = (w * F.one_hot(2 - i, 3).float().mean()).sum()
+    z.backward()
+    return w.grad, z.detach()
+
+
 def chained(x, i, log):
     try:
         try:
