@@ -22,7 +22,10 @@ from typing import Any
 import torch
 from torch import fx
 
+from .host import size_symbols
+from .indexing import as_expr
 from .plans import ATenGraph
+from .spelling import spell_expr
 
 
 def emit_partial(graph: ATenGraph, name: str, tangents: Sequence[str]) -> list[str]:
@@ -35,7 +38,7 @@ def emit_partial(graph: ATenGraph, name: str, tangents: Sequence[str]) -> list[s
     nodes = list(graph.graph_module.graph.nodes)
     parameters = [n.name for n in graph.placeholders]
     absent = {n for n in nodes if n.op == "placeholder" and n.name in set(tangents)}
-    lines = []
+    lines, sizes = [], Sizes(graph, tangents)
     for node in nodes:
         if node.op == "get_attr":
             constant = literal(graph.constants[str(node.target)])
@@ -48,13 +51,46 @@ def emit_partial(graph: ATenGraph, name: str, tangents: Sequence[str]) -> list[s
             lines.append(f"{node.name} = {call}")
             continue
         absent.add(node)
-        lines += _absent_lines(node, call, doubtful)
+        lines += _absent_lines(node, call, doubtful, sizes)
     returned = "".join(f"{r.name}, " for r in graph.results)
-    body = [*lines, f"return ({returned.strip()})"]
+    body = [*sizes.lines, *lines, f"return ({returned.strip()})"]
     return [f"def {name}({', '.join(parameters)}):", *indented(body, 1)]
 
 
-def _absent_lines(node: fx.Node, call: str, doubtful: list[fx.Node]) -> list[str]:
+class Sizes:
+    """Text of sizes, of which those with symbols are asked of what is never absent.
+
+    Attributes:
+        lines: Bind the symbols, if any size has some.
+    """
+
+    def __init__(self, graph: ATenGraph, tangents: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        self._symbols, self._bound = size_symbols(graph, frozenset(tangents))
+
+    def text(self, size: Sequence[Any], present: fx.Node | None) -> str:
+        """The size as a tuple, where the tensor `present` may be asked as well.
+
+        Raises:
+            TypeError: For a size that no such tensor tells.
+        """
+        symbols = dict(self._symbols)
+        for d, number in enumerate(present.meta["val"].size() if present else ()):
+            if (expr := as_expr(number)).is_Symbol:
+                symbols.setdefault(expr, f"{present}.size({d})")
+        parts = []
+        for number in size:
+            if unknown := as_expr(number).free_symbols - symbols.keys():
+                raise TypeError(f"no text for the size {min(map(str, unknown))}")
+            if isinstance(number, torch.SymInt):
+                self.lines = self._bound
+            parts.append(spell_expr(as_expr(number), symbols))
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+
+def _absent_lines(
+    node: fx.Node, call: str, doubtful: list[fx.Node], sizes: Sizes
+) -> list[str]:
     name = node.name
     if len(doubtful) == 1:
         return [f"{name} = None if {doubtful[0].name} is None else {call}"]
@@ -66,7 +102,9 @@ def _absent_lines(node: fx.Node, call: str, doubtful: list[fx.Node]) -> list[str
     filled = {d: f"{d.name}_or_0" for d in doubtful}
     for operand, variable in filled.items():
         value = operand.meta["val"]
-        size = literal(tuple(value.size()))
+        others = [d for d in doubtful if d is not operand]
+        # Of two, the other is there if this one is not.
+        size = sizes.text(value.size(), others[0] if len(others) == 1 else None)
         kind = f"dtype={value.dtype}, device={str(value.device)!r}"
         zeros = f"torch.zeros({size}, {kind})"
         lines.append(

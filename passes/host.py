@@ -18,7 +18,7 @@ Views are made by the host where an extern call or a result needs them, and nowh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,16 +84,26 @@ class Constants:
         return f"torch.tensor({data}, dtype={value.dtype}{device})"
 
 
-def size_symbols(graph: ATenGraph) -> tuple[dict[sympy.Symbol, str], list[str]]:
-    """How the host reaches each size symbol, and lines that bind those that are no input."""
+def size_symbols(
+    graph: ATenGraph, absent: Container[str] = ()
+) -> tuple[dict[sympy.Symbol, str], list[str]]:
+    """How the host reaches each size symbol, and lines that bind those that are no input.
+
+    Inputs whose names are in `absent` are not asked.
+    """
     symbols: dict[sympy.Symbol, str] = {}
     lines: list[str] = []
-    for node, value in zip(graph.placeholders, graph.inputs, strict=True):
+    inputs = [
+        (node, value)
+        for node, value in zip(graph.placeholders, graph.inputs, strict=True)
+        if node.name not in absent
+    ]
+    for node, value in inputs:
         if isinstance(value, torch.SymInt):
             expr = as_expr(value)
             if expr.is_Symbol:
                 symbols.setdefault(expr, node.name)
-    for node, value in zip(graph.placeholders, graph.inputs, strict=True):
+    for node, value in inputs:
         if not isinstance(value, torch.Tensor):
             continue
         for part, method in ((value.size(), "size"), (value.stride(), "stride")):
@@ -102,7 +112,7 @@ def size_symbols(graph: ATenGraph) -> tuple[dict[sympy.Symbol, str], list[str]]:
                 if expr.is_Symbol and expr not in symbols:
                     symbols[expr] = str(expr)
                     lines.append(f"{expr} = {node.name}.{method}({d})")
-    for node, value in zip(graph.placeholders, graph.inputs, strict=True):
+    for node, value in inputs:
         if not isinstance(value, torch.Tensor):
             continue
         for d, number in enumerate(value.size()):

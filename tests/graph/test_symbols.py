@@ -136,3 +136,31 @@ def test_training_with_a_symbolic_batch(mode):
         got.backward(tangent)
         want.backward(tangent)
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("used", [(0,), (1,), (2,), (0, 1, 2)])
+def test_tangents_of_a_symbolic_size_may_be_absent(mode, used):
+    x = symbolic(mode, (5, 6), {0, 1}).requires_grad_()
+    y = symbolic(mode, (5, 6), {0, 1}).requires_grad_()
+
+    def build(call, method, x, y):
+        both = call(torch.cat, (x, y))
+        z = call(torch.exp, call(torch.sub, method("mean", both, 0), x))
+        parts = call(torch.softmax, both, 0)
+        return z, method("sum", call(torch.mul, both, parts), 1), method("sqrt", parts)
+
+    made = functionalize(segment(build, [x, y], grad=True))
+    run = functional(made)
+    assert made.backward is not None
+    for size in ((5, 6), (3, 8)):
+        data = [torch.randn(size) for _ in range(2)]
+        ours = [d.clone().requires_grad_() for d in data]
+        theirs = [d.clone().requires_grad_() for d in data]
+        both = torch.cat(theirs)
+        parts = torch.softmax(both, 0)
+        wanted = (both.mean(0) - theirs[0]).exp(), (both * parts).sum(1), parts.sqrt()
+        got = run(*ours)
+        for results in got, wanted:
+            sum(results[n].square().sum() for n in used).backward()
+        for one, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(one.grad, other.grad)
