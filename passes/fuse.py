@@ -56,24 +56,32 @@ Comments = Mapping[fx.Node, str]
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """A kernel call: `kernel` reads and writes the definitions of the same names."""
+    """A kernel call: `kernel` reads and writes the definitions of the same names.
+
+    Those in `reused` it writes into the memory of another (`passes.reuse`).
+    """
 
     kernel: Kernel | Attention
     nodes: tuple[fx.Node, ...]
+    reused: Targets = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """An extern call that the host makes: the ATen call of `node`."""
+    """An extern call that the host makes: the ATen call of `node`.
+
+    With `in_place` it writes over its first operand, which nothing reads afterwards.
+    """
 
     node: fx.Node
+    in_place: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Attend(Call):
     """The call of a library that gives what the call of `node` gives."""
 
-    library: Library
+    library: Library = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +139,7 @@ def fuse(
         if group.extern is not None and group.extern in lowered.streams:
             found = lowered.streams[group.extern]
             if found.library is not None:
-                steps.append(Attend(group.extern, found.library))
+                steps.append(Attend(group.extern, library=found.library))
                 continue
             stored.append(found.result)
             name = namer(prefix + _kernel_name(found.nodes, words or {}))

@@ -33,7 +33,8 @@ from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .plans import ATenGraph
-from .spelling import spell, spell_call, spell_expr
+from .reuse import last_uses
+from .spelling import spell, spell_call, spell_expr, spell_in_place
 from .views import MOST_STEPS
 
 Finish = Callable[[list[str], list[str]], list[str]]
@@ -192,6 +193,9 @@ class Host:
             own which a kernel writes.
         """
         stored = {*self.schedule.stored, *self.schedule.empty}
+        for step in self.schedule.steps:
+            if isinstance(step, Launch):
+                stored.difference_update(step.reused)
         found: list[str | None] = []
         for result in self.graph.results:
             value = self.lowered.values.get(result)
@@ -216,19 +220,29 @@ class Host:
         stored = {d.name: d for d in self.schedule.stored if d not in in_place}
         for d, source in in_place.items():
             self.named.update({d.node: source.name})
-        last = self._last_uses(steps, frozenset(released))
+        last = last_uses(self.graph, self.schedule, frozenset(released))
+        for step in steps:
+            if isinstance(step, Launch):
+                for d in step.reused:
+                    del stored[d.name]
         for number, step in enumerate(steps):
             if isinstance(step, Attend):
                 self._attend(step)
             elif isinstance(step, Call):
-                self._call(step.node)
+                self._call(step.node, step.in_place)
             else:
+                taken = {source.name for source in step.reused.values()}
                 for buffer in step.kernel.outputs:
                     # What is written in place is an input already.
-                    if buffer.name in stored:
+                    if buffer.name in stored and buffer.name not in taken:
                         self._allocate(stored[buffer.name])
                 self._bring(step)
                 self.lines.extend(self.calls[step.kernel.name])
+                for d, source in step.reused.items():
+                    self.lines.append(f"{d.name} = {source.name}")
+                    self.allocated.add(d.name)
+                    if self.lowered.values.get(d.node) is d:
+                        self.named[d.node] = d.name
             dead = [name for name, at in last.items() if at == number]
             if dead and number < len(steps) - 1:
                 self.lines.append(f"del {', '.join(dead)}")
@@ -292,54 +306,19 @@ class Host:
                 return d.node
         return None
 
-    def _last_uses(
-        self, steps: list[Launch | Call], released: frozenset[str]
-    ) -> dict[str, int]:
-        """Temporary -> number of the last step that uses it, for those that can be freed."""
-        produced: dict[str, int] = dict.fromkeys(released, -1)
-        last: dict[str, int] = {}
-        kept = {n.name for n in self.graph.placeholders} - released
-        for result in self.graph.results:
-            if isinstance(result, fx.Node):
-                kept.update(self._memory_of(result))
-        for number, step in enumerate(steps):
-            if isinstance(step, Attend):
-                used = [o.definition.name for o in step.library.operands]
-                made = self._names_of(step.node)
-            elif isinstance(step, Call):
-                used = [
-                    n for a in step.node.all_input_nodes for n in self._memory_of(a)
-                ]
-                made = self._names_of(step.node)
-                if _may_alias(step.node):
-                    kept.update(used)
-            else:
-                used = [b.name for b in (*step.kernel.inputs, *step.kernel.outputs)]
-                made = [b.name for b in step.kernel.outputs]
-            for name in made:
-                produced.setdefault(name, number)
-            for name in (*used, *made):
-                last[name] = number
-        return {n: at for n, at in last.items() if n in produced and n not in kept}
-
-    def _names_of(self, node: fx.Node) -> list[str]:
-        value = self.lowered.values[node]
-        parts = value if isinstance(value, tuple) else (value,)
-        return [d.name for d in parts if isinstance(d, Definition)]
-
-    def _memory_of(self, node: fx.Node) -> list[str]:
-        """Names of the memory that a node's value lives in."""
-        value = self.lowered.values[node]
-        parts = value if isinstance(value, tuple | list) else (value,)
-        return [base_of(d).name for d in parts if isinstance(d, Definition)]
-
     # ── calls ─────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, node: fx.Node) -> None:
+    def _call(self, node: fx.Node, in_place: bool = False) -> None:
         value = self.lowered.values[node]
-        text = spell_call(node, self.text, self.symbols)
         comment = self.comments.get(node, "")
         tail = f"  # {comment}" if comment else ""
+        text = spell_call(node, self.text, self.symbols)
+        if in_place:
+            first, *_ = node.args
+            assert isinstance(first, fx.Node)
+            call = spell_in_place(node, self.text, self.symbols)
+            self.lines.append(f"{call}{tail}")
+            text, tail = self.text(first), ""
         if getattr(node.target, "namespace", "") == "srcjit":
             self.imports["from srcjit.runtime import checks"] = None
         if isinstance(value, tuple):
@@ -467,9 +446,3 @@ _CERTAIN = frozenset(
     "empty empty_like as_strided linspace".split()
 )
 """Operators whose meta functions are known to give the strides that every device gives."""
-
-
-def _may_alias(node: fx.Node) -> bool:
-    """True if an extern call's result may share memory with its operands."""
-    schema = getattr(node.target, "_schema", None)
-    return schema is None or any(r.alias_info is not None for r in schema.returns)

@@ -45,6 +45,7 @@ from .plans import ATenGraph, Backward
 from .print_triton_expressions import LIBRARY
 from .products import ride_sums
 from .program import Segment, SegmentCode
+from .reuse import reuse
 from .spelling import needed_imports
 from .targets import choose, print_kernels, why_aten
 from .torch_text import torch_text
@@ -336,6 +337,8 @@ class _SegmentWriter:
                 prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
                 mutations=mutations,
             )
+            if self.stage == "emit":
+                schedule = reuse(graph, schedule, results=not given)
             self.taken.update(k.name for k in schedule.kernels)
             for position, node in enumerate(graph.placeholders):
                 if lowered.values[node] in schedule.in_place.values():

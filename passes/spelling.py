@@ -210,6 +210,35 @@ def spell_call(
     return f"{function_name(target)}({inside})"
 
 
+def spell_in_place(
+    node: fx.Node, names: Names, symbols: Mapping[sympy.Symbol, str] | None = None
+) -> str:
+    """The call of an ATen operator that leaves its result in its first operand.
+
+    `cumsum` has `cumsum_`; what `diagonal_scatter` writes is copied into `diagonal`. The
+    operand's version stays what it is.
+    """
+    target: Any = node.target
+    parts = [spell(a, names, symbols) for a in node.args]
+    parts += [f"{k}={spell(v, names, symbols)}" for k, v in node.kwargs.items()]
+    parts[0] = f"{_operand(parts[0])}.data"
+    name = target._schema.name.partition("::")[2]
+    view = VIEWS_OF_PARTS.get(name)
+    if view is not None:
+        source = parts.pop(1)
+        return f"torch.ops.aten.{view}({', '.join(parts)}).copy_({source})"
+    return f"torch.ops.aten.{name}_.{target._overloadname}({', '.join(parts)})"
+
+
+VIEWS_OF_PARTS = {
+    "as_strided_scatter": "as_strided.default",
+    "diagonal_scatter": "diagonal.default",
+    "select_scatter": "select.int",
+    "slice_scatter": "slice.Tensor",
+}
+"""What shows the part that an operator writes into a copy of its first operand."""
+
+
 def _operand(text: str) -> str:
     """Puts an operand into parentheses unless it is a name, a call or a number."""
     return (

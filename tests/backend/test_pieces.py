@@ -6,6 +6,7 @@ each point which piece it is in, or divides to find its place.
 
 from __future__ import annotations
 
+import linecache
 import operator
 import re
 from collections.abc import Callable
@@ -75,7 +76,10 @@ PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
 
 def written(text: str) -> Callable[..., Any]:
     scope: dict[str, Any] = {"torch": torch, "functional": functional}
-    exec(f"def program(x, y=None, z=None):\n    return {text}\n", scope)
+    source = f"def program(x, y=None, z=None):\n    return {text}\n"
+    name = f"<pieces {len(linecache.cache)}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(True), name)
+    exec(compile(source, name, "exec"), scope)
     made: Callable[..., Any] = scope["program"]
     return made
 

@@ -1,0 +1,233 @@
+"""Reuse: what is computed from a temporary that nothing reads afterwards takes its memory.
+
+Before, what the host of `y = x @ w; y.relu_(); y.cumsum_(0)` does:
+
+    mm = torch.mm(x, w)
+    relu_kernel(mm, relu)                               a second matrix
+    cumsum = torch.cumsum(relu, 0)                      a third one
+
+After:
+
+    mm = torch.mm(x, w)
+    relu_kernel(mm)                                     relu is mm
+    torch.ops.aten.cumsum_.default(relu.data, 0)        cumsum is relu
+
+So a segment holds no more than eager does where the program works in place, and less
+where it does not. A kernel may write where it reads each element only at the point that
+writes it; an extern call has to have a form that works in place. A temporary is memory
+that the segment made and that no view, result or later step shows.
+
+NOTE: `data` has a version of its own: eager has counted the writes that the program does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import _ops, fx
+
+from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
+from .fuse import Attend, Call, Launch, Schedule
+from .groups import base_of
+from .in_place import Targets, safe
+from .loops import Kernel, Statement, Store
+from .partition import is_random
+from .plans import ATenGraph
+from .points import memory
+from .record import has_in_place_form
+from .spelling import VIEWS_OF_PARTS
+
+Step = Launch | Call
+
+
+def reuse(graph: ATenGraph, schedule: Schedule, *, results: bool = True) -> Schedule:
+    """Returns the schedule with what may be written in place written in place.
+
+    Args:
+        graph: What the schedule computes.
+        schedule: The steps.
+        results: Whether results may lie in such memory; not where the caller gives it.
+    """
+    lowered = schedule.lowered
+    last = last_uses(graph, schedule)
+    owned = {d.name: d for d in lowered.definitions if _owns(d, schedule)}
+    nodes = [r for r in graph.results if isinstance(r, fx.Node) and not results]
+    own = {name for node in nodes for name in _memory_of(node, lowered)}
+    stored = {d.name: d for d in schedule.stored if d.name not in own}
+    made: dict[str, int] = {}
+    steps: list[Step] = []
+    for number, step in enumerate(schedule.steps):
+        dying = [
+            owned[n]
+            for n, at in last.items()
+            if at == number and made.get(n, number) < number and n in owned
+        ]
+        made.update(dict.fromkeys(names_made(step, lowered), number))
+        if dying and isinstance(step, Launch) and isinstance(step.kernel, Kernel):
+            kernel, found = _within(step.kernel, dying, stored)
+            step = replace(step, kernel=kernel, reused=found)
+        elif (
+            dying and type(step) is Call and _works_in_place(step.node, dying, lowered)
+        ):
+            step = replace(step, in_place=True)
+        steps.append(step)
+    return replace(schedule, steps=tuple(steps))
+
+
+def last_uses(
+    graph: ATenGraph, schedule: Schedule, released: frozenset[str] = frozenset()
+) -> dict[str, int]:
+    """Temporary -> number of the last step that uses it, for those that can be freed.
+
+    Args:
+        graph: What the schedule computes.
+        schedule: The steps.
+        released: Inputs that nobody else may hold, so that they can be freed.
+    """
+    lowered = schedule.lowered
+    produced: dict[str, int] = dict.fromkeys(released, -1)
+    last: dict[str, int] = {}
+    shown: list[tuple[list[str], list[str]]] = []
+    kept = {n.name for n in graph.placeholders} - released
+    for result in graph.results:
+        if isinstance(result, fx.Node):
+            kept.update(_memory_of(result, lowered))
+    for number, step in enumerate(schedule.steps):
+        made = names_made(step, lowered)
+        if isinstance(step, Attend):
+            used = [o.definition.name for o in step.library.operands]
+        elif isinstance(step, Call):
+            operands = step.node.all_input_nodes
+            used = [n for a in operands for n in _memory_of(a, lowered)]
+            if _may_alias(step.node):
+                shown.append((made, used))
+        else:
+            used = [b.name for b in (*step.kernel.inputs, *step.kernel.outputs)]
+            made += [d.name for d in step.reused]
+        for name in made:
+            produced.setdefault(name, number)
+        for name in (*used, *made):
+            last[name] = number
+    for made, used in reversed(shown):
+        for name in used:
+            last[name] = max(last[n] for n in (name, *made))
+        if kept.intersection(made):
+            kept.update(used)
+    return {n: at for n, at in last.items() if n in produced and n not in kept}
+
+
+def names_made(step: Step, lowered: Lowered) -> list[str]:
+    """Names of the memory that a step writes."""
+    if isinstance(step, Launch):
+        return [b.name for b in step.kernel.outputs]
+    value = lowered.values[step.node]
+    parts = value if isinstance(value, tuple) else (value,)
+    return [d.name for d in parts if isinstance(d, Definition)]
+
+
+def _memory_of(node: fx.Node, lowered: Lowered) -> list[str]:
+    """Names of the memory that a node's value lives in."""
+    value = lowered.values[node]
+    parts = value if isinstance(value, tuple | list) else (value,)
+    return [base_of(d).name for d in parts if isinstance(d, Definition)]
+
+
+def _may_alias(node: fx.Node) -> bool:
+    """True if an extern call's result may share memory with its operands."""
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or any(r.alias_info is not None for r in schema.returns)
+
+
+def _owns(d: Definition, schedule: Schedule) -> bool:
+    """True for a temporary that is sure to have memory of its own, each element once."""
+    if d.kind in (SOURCE, VIEW) or any(
+        s == 0 and n != 1 for n, s in zip(d.size, d.stride, strict=True)
+    ):
+        return False
+    if d.kind != EXTERN:
+        return d in schedule.stored
+    schema = getattr(d.node.target, "_schema", None)
+    if schema is None or _may_alias(d.node) or "unsafe" in schema.name:
+        return False
+    single = schedule.lowered.values.get(d.node) is d
+    return single and schema.name.startswith("aten::")
+
+
+def _alike(d: Definition, other: Definition) -> bool:
+    facts = ("dtype", "device", "size", "stride")
+    return all(getattr(d, f) == getattr(other, f) for f in facts)
+
+
+# ── kernels ───────────────────────────────────────────────────────────────────────────────
+
+
+def _within(
+    kernel: Kernel,
+    dying: Iterable[Definition],
+    stored: Mapping[str, Definition],
+) -> tuple[Kernel, Targets]:
+    """The kernel with results in the memory of what it reads for the last time."""
+    found: dict[Definition, Definition] = {}
+    inputs = {b.name for b in kernel.inputs}
+    outputs = {b.name for b in kernel.outputs}
+    for source in dying:
+        if source.name not in inputs or source.name in outputs:
+            continue
+        for buffer in kernel.outputs:
+            d = stored.get(buffer.name)
+            if d is None or d in found.values() or not _alike(d, source):
+                continue
+            moved = _renamed(kernel, d, source)
+            if safe(moved, source.name):
+                kernel, found[d] = moved, source
+                break
+    return kernel, found
+
+
+def _renamed(kernel: Kernel, d: Definition, source: Definition) -> Kernel:
+    """The kernel that stores `d` into the memory of `source`, behind all other statements."""
+    early: list[Statement] = []
+    late: list[Statement] = []
+    for statement in kernel.body:
+        if isinstance(statement, Store) and statement.buffer.name == d.name:
+            late.append(replace(statement, buffer=memory(source)))
+        else:
+            early.append(statement)
+    return replace(kernel, body=(*early, *late))
+
+
+# ── calls ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _works_in_place(
+    node: fx.Node, dying: Iterable[Definition], lowered: Lowered
+) -> bool:
+    """True if a call may write its result over its first operand."""
+    target: Any = node.target
+    value = lowered.values[node]
+    if (
+        not isinstance(target, _ops.OpOverload)
+        or target.namespace != "aten"
+        or not isinstance(value, Definition)
+        or not node.args
+        or not isinstance(node.args[0], fx.Node)
+        or is_random(node)
+        or _may_alias(node)
+    ):
+        return False
+    source = lowered.values[node.args[0]]
+    if not isinstance(source, Definition) or source not in dying:
+        return False
+    if not _alike(value, source) or _given_again(node, source, lowered):
+        return False
+    part = target._schema.name.partition("::")[2] in VIEWS_OF_PARTS
+    return part or has_in_place_form(target)
+
+
+def _given_again(node: fx.Node, source: Definition, lowered: Lowered) -> bool:
+    """True if the memory of the first operand is that of another one, too."""
+    found: list[fx.Node] = []
+    fx.node.map_arg((node.args[1:], node.kwargs), found.append)
+    return any(source.name in _memory_of(n, lowered) for n in found)
