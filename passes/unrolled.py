@@ -68,7 +68,7 @@ def _parts(kernel: Kernel, axis: Axis) -> list[Expr]:
     found = pieces(stores, axis, ranges)
     extent = size // len(found)
     equal = all(p.first == n * extent for n, p in enumerate(found))
-    if equal and size % extent == 0 and long_enough(len(found)):
+    if equal and size == extent * len(found) and long_enough(len(found)):
         parts = [i + n * extent for n in range(len(found))]
         if _shared(stores, axis, parts, extent, ranges):
             return parts

@@ -53,6 +53,11 @@ PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
         "torch.stack([x, y], -1).flatten(1) * z",
         ((48, 40), (48, 40), (48, 80)),
     ),
+    "a first row of three": (
+        "torch.cat([x[:1] + 1, x[1:] + y[0]])",
+        ((3, 40), (3, 40)),
+    ),
+    "five columns": ("torch.cat([x[:, :2], x[:, 2:] + y], 1)", ((40, 5), (40, 1))),
     "small stack": ("torch.stack([x + y, x - y], -1)", ((3,), (3,))),
     "pad": ("functional.pad(x, (2, 3)) * 2", ((48, 40),)),
     "pad with more": ("functional.pad(x, (1, 20, 3, 1), value=4.0) * 2", ((48, 40),)),
