@@ -3,7 +3,7 @@
 A reduction over rows of 8,192 elements that a program holds whole,
 
     Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(k,), block=8192)),
-             looped=False, num_warps=8, lanes=0)
+             looped=False, num_warps=8, lanes=0, stages=0)
 
 may also be held by 4 or by 16 warps, or be walked over in blocks. All candidates compute the
 same values; only the order of a sum differs, as it does between any two schedules.
@@ -19,14 +19,13 @@ import sympy
 from . import print_cpp_schedule as cpp
 from .attention_form import Attention
 from .loops import Kernel
-from .print_triton_axes import static
+from .print_triton_axes import accesses, static
+from .print_triton_columns import rows_are_columns
 from .print_triton_schedule import (
     PERSISTENT_LIMIT,
     Group,
     Schedule,
-    accesses,
     power_of_two,
-    rows_are_columns,
     schedule,
     walking_forms,
 )

@@ -50,6 +50,19 @@ def indices(kernel: Kernel) -> list[Expr]:
     return list(dict.fromkeys(found))
 
 
+def accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
+    """Index and element size of each distinct access of memory."""
+    found = {
+        (v.buffer, v.index): v.dtype.itemsize
+        for v in kernel.values
+        if isinstance(v, Load)
+    }
+    for s in kernel.body:
+        if isinstance(s, Store):
+            found[(s.buffer, sympy.sympify(s.index))] = s.buffer.dtype.itemsize
+    return [(index, width) for (_, index), width in found.items()]
+
+
 def map_indices(kernel: Kernel, table: Mapping[Expr, Expr]) -> Kernel:
     """Replaces whole index expressions, in values, stores and labels."""
     made: dict[Value, Value] = {}

@@ -37,9 +37,9 @@ from .loops import (
     walk,
 )
 from .online import Form, Raised, online_levels
-from .print_triton_axes import static, stride
+from .print_triton_axes import accesses, static, stride
 from .print_triton_body import KernelPrinter
-from .print_triton_schedule import Schedule, accesses, level_of, walking_forms
+from .print_triton_schedule import Schedule, level_of, walking_forms
 from .print_triton_values import (
     ATOM,
     PRODUCT,
@@ -146,7 +146,10 @@ class LoopPrinter(KernelPrinter):
         else:
             accumulators, results, body = self._body(statements)
             size = index_text(sympy.expand(self.at.inner.size), {})[0]
-            loops += self._for("0", size, [], body)
+            # What is stored in the loop might be read by a step that was begun before.
+            stores = any(isinstance(s, Store) for s in statements)
+            stages = 0 if stores or self.asserts else self.plan.stages
+            loops += self._for("0", size, [], body, stages)
         hoisted = self.hoisted
         self.lines, self.hoisted = outside, None
         self.lines += [*hoisted, *accumulators, *loops]
@@ -177,9 +180,17 @@ class LoopPrinter(KernelPrinter):
         return accumulators, results, self.lines
 
     def _for(
-        self, low: str, high: str, position: list[str], body: list[str]
+        self,
+        low: str,
+        high: str,
+        position: list[str],
+        body: list[str],
+        stages: int = 0,
     ) -> list[str]:
-        """A loop over blocks; `position` are further lines that move the position."""
+        """A loop over blocks; `position` are further lines that move the position.
+
+        With `stages`, so many blocks are on their way to shared memory at a time.
+        """
         assert self.at.inner is not None
         block = self.at.blocks[self.at.inner]
         name = self.at.symbols[self.at.flat[self.at.inner]]
@@ -192,8 +203,11 @@ class LoopPrinter(KernelPrinter):
             *self.at.derived_lines([self.at.inner]),
             *body,
         ]
+        steps = f"range({low}, {high}, {block})"
+        if stages > 1:
+            steps = f"tl.{steps[:-1]}, num_stages={stages})"
         return [
-            f"for {start} in range({low}, {high}, {block}):",
+            f"for {start} in {steps}:",
             *(f"    {line}" for line in inside),
         ]
 

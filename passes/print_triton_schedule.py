@@ -26,7 +26,7 @@ becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it w
     ... )
     >>> kernel = Kernel("add", (i, j), (), (Store(tensor("y", 64, 1024), at, total),))
     >>> schedule(kernel)
-    Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(j,), block=1024)), looped=False, num_warps=4, lanes=0)
+    Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(j,), block=1024)), looped=False, num_warps=4, lanes=0, stages=0)
 """
 
 from __future__ import annotations
@@ -54,10 +54,8 @@ from .loops import (
     walk,
 )
 from .online import Form, Raised, online_forms, online_levels
-from .print_triton_axes import static, stride
-
-MULTIPROCESSORS = 132
-"""Of an H100 or H200; other GPUs have from 80 to 160."""
+from .print_triton_axes import accesses, static, stride
+from .print_triton_columns import MULTIPROCESSORS, column_tile, rows_are_columns
 
 ELEMENTS_PER_THREAD = 8
 """Enough loads in flight to hide the latency of memory, few enough registers."""
@@ -101,12 +99,15 @@ class Schedule:
         num_warps: Warps of 32 threads per program.
         lanes: Parts of the row that keep a running maximum and sum of their own while the
             program walks (see `passes.online`); a divisor of the block.
+        stages: Blocks that are on their way while the program walks; 0 or 1 asks for one
+            when it is needed.
     """
 
     groups: tuple[Group, ...]
     looped: bool
     num_warps: int
     lanes: int = 0
+    stages: int = 0
 
 
 def power_of_two(n: int) -> int:
@@ -120,19 +121,6 @@ def power_of_two(n: int) -> int:
 def schedule(kernel: Kernel) -> Schedule:
     """Chooses the schedule of a kernel whose axes are merged."""
     return _reduction(kernel) if kernel.inner else _pointwise(kernel)
-
-
-def accesses(kernel: Kernel) -> list[tuple[Expr, int]]:
-    """Index and element size of each distinct access of memory."""
-    found = {
-        (v.buffer, v.index): v.dtype.itemsize
-        for v in kernel.values
-        if isinstance(v, Load)
-    }
-    for s in kernel.body:
-        if isinstance(s, Store):
-            found[(s.buffer, sympy.sympify(s.index))] = s.buffer.dtype.itemsize
-    return [(index, width) for (_, index), width in found.items()]
 
 
 def _warps(elements: int, per_thread: int = ELEMENTS_PER_THREAD, limit: int = 8) -> int:
@@ -208,36 +196,15 @@ def _transposing(axes: tuple[Axis, ...], row: Axis, column: Axis) -> Schedule:
     return Schedule(tuple(groups), False, _warps(rows * columns))
 
 
-def rows_are_columns(kernel: Kernel) -> bool:
-    """Whether neighbouring outer points, not neighbouring inner ones, lie side by side."""
-    if not kernel.outer:
-        return False
-    inner = outer = 0
-    for index, width in accesses(kernel):
-        if stride(index, kernel.inner[-1]) == 0:
-            continue
-        inner += width * (stride(index, kernel.inner[-1]) == 1)
-        outer += width * (stride(index, kernel.outer[-1]) == 1)
-    return outer > inner
-
-
 def _reduction(kernel: Kernel) -> Schedule:
     outer = Group(kernel.outer, 1)
     inner = Group(kernel.inner, 1)
     points, length = static(outer.size), static(inner.size)
     bound = power_of_two(points) if points is not None else 1 << 30
     if rows_are_columns(kernel):
-        columns = min(64, bound)
-        if length is not None and length <= 64:
-            block, looped = power_of_two(length), False
-        else:
-            block, looped = 64, True
-        elements = columns * block
-        return Schedule(
-            (replace(outer, block=columns), replace(inner, block=block)),
-            looped,
-            _warps(elements, 16, 8) if looped else _warps(elements, 8, 4),
-        )
+        tile = column_tile(kernel, points, length, _sweeps(kernel))
+        groups = replace(outer, block=tile.columns), replace(inner, block=tile.rows)
+        return Schedule(groups, tile.looped, tile.warps, stages=tile.stages)
     if length is None or (
         power_of_two(length) * max(1, _held_rows(kernel)) > PERSISTENT_LIMIT
     ):
@@ -257,6 +224,12 @@ def _reduction(kernel: Kernel) -> Schedule:
         False,
         _warps(block * rows, per_thread, 32),
     )
+
+
+def _sweeps(kernel: Kernel) -> int:
+    """How often a kernel needs what it reduces over."""
+    stores = any(isinstance(s, Store) and s.level == "inner" for s in kernel.body)
+    return max(reduction_levels(kernel).values(), default=0) + stores
 
 
 def _steps(kernel: Kernel, length: int) -> tuple[int, int] | None:

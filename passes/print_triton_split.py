@@ -63,14 +63,13 @@ from .loops import (
 )
 from .online import Centred, Form, Raised, online_forms, online_levels
 from .print_triton_axes import indices, map_indices, static
+from .print_triton_columns import MULTIPROCESSORS, column_parts, rows_are_columns
 from .print_triton_schedule import (
-    MULTIPROCESSORS,
     PERSISTENT_LIMIT,
     Group,
     flatten_group,
     level_of,
     power_of_two,
-    rows_are_columns,
 )
 from .print_triton_values import identity
 
@@ -84,7 +83,7 @@ HELD_PART = 8192
 """Elements of a part that a program holds in registers."""
 
 SHORTEST_PART = 4096
-"""Elements of a row (256 of a column) below which a part is not worth a program."""
+"""Elements of a row below which a part is not worth a program."""
 
 
 def split(
@@ -136,17 +135,14 @@ def _parts(kernel: Kernel) -> int:
         return (
             1  # in place: an earlier kernel must not overwrite what a later one reads
         )
-    columns = rows_are_columns(kernel)
-    if columns:
-        programs, shortest = -(-points // 64), 256
-    else:
-        programs, shortest = points, SHORTEST_PART
-    wanted = PROGRAMS // programs
-    if length <= LONGEST_WHOLE and not columns:
-        return 1
-    parts = max(1, min(power_of_two(wanted), length // shortest)) if wanted > 1 else 1
     centred = any(isinstance(f, Centred) for f in _usable_forms(kernel).values())
-    if centred and not columns and length > PERSISTENT_LIMIT:
+    if rows_are_columns(kernel):
+        return column_parts(kernel, points, length, centred)
+    if length <= LONGEST_WHOLE:
+        return 1
+    wanted = power_of_two(PROGRAMS // points) if points < PROGRAMS else 1
+    parts = max(1, min(wanted, length // SHORTEST_PART))
+    if centred and length > PERSISTENT_LIMIT:
         # A part that is held whole is read once for its mean and the distances from it.
         return max(parts, -(-length // HELD_PART))
     return parts
