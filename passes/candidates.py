@@ -115,7 +115,7 @@ def _lanes(kernel: Kernel, plan: Schedule) -> int:
     """As many running maxima as the usual schedule would keep with these warps."""
     if not plan.lanes and not (plan.looped and kernel.inner and walking_forms(kernel)):
         return 0
-    if not plan.looped:
+    if not plan.looped or rows_are_columns(kernel):
         return 0
     narrow = min((w for _, w in accesses(kernel)), default=4)
     return min(plan.groups[-1].block, 32 * plan.num_warps * 16 // max(narrow, 2))

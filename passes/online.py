@@ -34,12 +34,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
 from .loops import (
     Const,
+    IndexValue,
     Kernel,
     Op,
     Reduce,
@@ -85,11 +86,19 @@ class Raised:
 
 @dataclass(frozen=True, eq=False)
 class Centred:
-    """`squares = sum((argument - centre)**2)` with a `centre` that is one number a row."""
+    """`squares = sum((argument - centre)**2)` with a `centre` that is one number a row.
+
+    Attributes:
+        squares: The sum.
+        argument: What is as far from `centre` as is squared.
+        centre: A number for each row.
+        live: Where elements count, up to some place in the row; None if all do.
+    """
 
     squares: Reduce
     argument: Value
     centre: Value
+    live: Value | None = None
 
     def part(self, total: Value, count: Value) -> Value:
         """What a part folds: squares of distances from its own mean."""
@@ -110,8 +119,13 @@ def finite(peak: Value) -> Value:
     return op("where", op("isinf", peak), Const(0.0, peak.dtype), peak)
 
 
-def online_forms(kernel: Kernel) -> dict[str, Form]:
-    """The sums of a kernel that need not wait for another reduction, by name."""
+def online_forms(kernel: Kernel, *, guarded: bool = False) -> dict[str, Form]:
+    """The sums of a kernel that need not wait for another reduction, by name.
+
+    Args:
+        kernel: What is searched.
+        guarded: Find squares, too, of which only those up to some place count.
+    """
     inner = {axis.symbol for axis in kernel.inner}
     reduces = {s.name: s for s in kernel.body if isinstance(s, Reduce)}
     found: dict[str, Form] = {}
@@ -121,6 +135,8 @@ def online_forms(kernel: Kernel) -> dict[str, Form]:
         if not _references(reduce.value):
             continue
         form = _raised(reduce, reduces, inner) or _centred(reduce, inner)
+        if form is None and guarded:
+            form = _guarded(reduce, inner)
         if form is not None:
             found[reduce.name] = form
     return found
@@ -219,6 +235,25 @@ def _centred(reduce: Reduce, inner: set[sympy.Symbol]) -> Centred | None:
             if symbols_of(centre) & inner or not _references(centre):
                 return None
             return Centred(reduce, argument, centre)
+    return None
+
+
+def _guarded(reduce: Reduce, inner: set[sympy.Symbol]) -> Centred | None:
+    """As `_centred`, of `where(position < end, square, 0)`."""
+    match reduce.value:
+        case Op(
+            name="where",
+            args=(
+                Op(name="lt", args=(IndexValue(index=index), Const())) as live,
+                square,
+                Const(value=0),
+            ),
+        ):
+            steps = [sympy.diff(index, s) for s in index.free_symbols & inner]
+            if not all(step.is_positive for step in steps):
+                return None
+            form = _centred(replace(reduce, value=square), inner)
+            return form and replace(form, squares=reduce, live=live)
     return None
 
 

@@ -18,8 +18,9 @@ becomes
 
 Strips are as wide as one line of the cache. Few programs that each have many bytes on their
 way to shared memory (`num_stages`) read as fast as many that wait for registers, and leave
-fewer partial results, mostly none: a second kernel takes 3 µs. The numbers below were measured
-on an H200.
+fewer partial results, mostly none: a second kernel takes 3 µs. What a variance needs is had in
+the same sweep: each place of the tile keeps a mean of its own, and squares of the distances from
+it (`passes.online.Centred`). The numbers below were measured on an H200.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from .loops import Kernel, Load, symbols_of, walk
+from .loops import Kernel, Load, Store, symbols_of, walk
 from .print_triton_axes import accesses, static, stride
 
 MULTIPROCESSORS = 132
@@ -43,11 +44,14 @@ STEP = 64 * LINE
 VECTOR = 16
 """Bytes of the widest load."""
 
-STAGED = 96
-"""Programs with six steps on their way that keep the memory busy."""
+IN_FLIGHT = 72 * 1024 * MULTIPROCESSORS
+"""Bytes on their way that keep the memory busy; more disturb each other."""
 
-FEW, MANY = (8, 6), (4, 4)
-"""Warps and stages of few programs, each of which must have much on its way, and of many."""
+MOST_AHEAD = 7
+"""Steps that one program has on their way at most."""
+
+ENOUGH = 88
+"""Programs that can have that many."""
 
 SHORTEST_SPLIT = 1536
 """Rows that one program walks over sooner than a second kernel starts."""
@@ -57,9 +61,6 @@ SHORTEST_PART = 256
 
 HELD = 256
 """Rows that a program holds in registers where it needs them again."""
-
-CACHED = 2**24
-"""Bytes that are read again from the L2 cache: not worth a second kernel."""
 
 
 @dataclass(frozen=True)
@@ -114,47 +115,45 @@ def column_tile(
     width, line = _width(kernel), _line(kernel)
     if length is not None and length <= HELD and sweeps > 1:
         rows = _power_of_two(length)
-        return ColumnTile(line, rows, False, _warps(line * rows, 16, 16))
+        return ColumnTile(line, rows, False, _warps(line * rows, 32, 16))
     plain = ColumnTile(columns, 64, True, _warps(columns * 64, 16, 8))
     streams = _streams(kernel)
-    if not streams or length is None:
+    if not streams or length is None or _stores_rows(kernel):
         return plain
     # Unknown numbers of columns are taken for many.
     tiles = -(-points // line) if points is not None else 4 * MULTIPROCESSORS
-    warps, stages = FEW if tiles <= 2.25 * MULTIPROCESSORS else MANY
+    warps = 8 if tiles <= 2.25 * MULTIPROCESSORS else 4
     if tiles > 4.5 * MULTIPROCESSORS:
         line, tiles = 2 * line, -(-tiles // 2)
-    # As many bytes, of however many tensors.
-    ahead = -(-(stages - 1) // streams)
-    # More programs than shared memory has room for would begin when the first are through.
-    if streams >= stages or tiles > 8 * MULTIPROCESSORS:
-        return plain
     rows = max(1, STEP // (width * line))
-    if length <= rows:
+    # More programs than there is room for would begin when the first are through.
+    if tiles > 8 * MULTIPROCESSORS or length <= rows:
         return plain
-    return ColumnTile(line, rows, True, warps, ahead + 1)
+    ahead = min(MOST_AHEAD, max(2, round(IN_FLIGHT / (tiles * STEP))))
+    if streams > ahead:
+        return plain
+    return ColumnTile(line, rows, True, warps, -(-ahead // streams) + 1)
 
 
-def column_parts(kernel: Kernel, points: int, length: int, centred: bool) -> int:
+def column_parts(kernel: Kernel, points: int, length: int) -> int:
     """Into how many parts the rows are cut; 1 leaves the kernel whole.
 
     Args:
         kernel: A reduction over columns.
         points: How many columns there are.
         length: How many rows.
-        centred: Whether it is about the distances from a mean, which a part that is held
-            whole is read once for.
     """
-    if centred and length > HELD and points * length * _width(kernel) > CACHED:
-        return -(-length // HELD)
+    stores = _stores_rows(kernel)
     if _streams(kernel):
-        if length <= SHORTEST_SPLIT:
-            return 1
         tiles = -(-points // _line(kernel))
-        parts = _power_of_two(-(-STAGED // tiles))
+        few = tiles < ENOUGH and length > SHORTEST_SPLIT
+        parts = _power_of_two(-(-2 * ENOUGH // tiles)) if few else 1
     else:
         wanted = 4 * MULTIPROCESSORS // -(-points // 64)
         parts = 1 << max(0, wanted.bit_length() - 1)
+    if stores:
+        # What is stored of every element is a kernel of its own, with programs of its own.
+        parts = max(2, parts)
     return max(1, min(parts, length // SHORTEST_PART))
 
 
@@ -170,9 +169,7 @@ def _warps(elements: int, per_thread: int, limit: int) -> int:
 def _width(kernel: Kernel) -> int:
     """Bytes of an element of what is read down the columns."""
     loads = [v for v in kernel.values if isinstance(v, Load)]
-    found = [
-        v.dtype.itemsize for v in loads if stride(v.index, kernel.outer[-1]) == 1
-    ]
+    found = [v.dtype.itemsize for v in loads if stride(v.index, kernel.outer[-1]) == 1]
     return max(found, default=4)
 
 
@@ -181,6 +178,11 @@ def _line(kernel: Kernel) -> int:
     size = static(kernel.outer[-1].size)
     line = max(1, LINE // _width(kernel))
     return line if size is None else min(line, _power_of_two(size))
+
+
+def _stores_rows(kernel: Kernel) -> bool:
+    """Whether something is stored of every element."""
+    return any(isinstance(s, Store) and s.level == "inner" for s in kernel.body)
 
 
 def _streams(kernel: Kernel) -> int:

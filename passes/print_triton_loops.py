@@ -36,13 +36,14 @@ from .loops import (
     op,
     walk,
 )
-from .online import Form, Raised, online_levels
+from .online import Centred, Form, Raised, online_levels
 from .print_triton_axes import accesses, static, stride
 from .print_triton_body import KernelPrinter
 from .print_triton_schedule import Schedule, level_of, walking_forms
 from .print_triton_values import (
     ATOM,
     PRODUCT,
+    SUM,
     TL,
     identity,
     index_text,
@@ -170,6 +171,8 @@ class LoopPrinter(KernelPrinter):
             form = self.forms.get(statement.name)
             if isinstance(form, Raised):
                 start, result = self._accumulate_online(form)
+            elif isinstance(form, Centred):
+                start, result = self._accumulate_centred(form)
             else:
                 start, result = self._accumulate(statement)
             accumulators += start
@@ -311,6 +314,52 @@ class LoopPrinter(KernelPrinter):
             self._line(line, statement.ref)
 
         return [start], finish
+
+    def _accumulate_centred(
+        self, form: Centred
+    ) -> tuple[list[str], Callable[[], None]]:
+        """As `_accumulate`, for squares of distances, by Welford's method.
+
+        Each place in the block has a mean of its own, of as many elements as blocks so far.
+        """
+        assert self.at.inner is not None
+        statement = form.squares
+        text = self._text(form.argument)
+        value = text[0] if text[0].isidentifier() else self._named(form.argument, text)
+        tests = [self.at.mask(frozenset([self.at.inner]))]
+        if form.live is not None:
+            tests.append(paren(self._text(form.live), ATOM))
+        live = " & ".join(t for t in tests if t)
+        name, dtype = self._reduce_name(statement), TL[statement.dtype]
+        mean, steps = self.names(f"{name}_mean"), self.names(f"{name}_steps")
+        distance = self.names(f"{name}_distance")
+        empty = f"tl.full({self._shape()}, 0.0, {dtype})"
+        before = [f"{name} = {empty}", f"{mean} = {empty}"]
+        before.append(f"{steps} = tl.full((), 0.0, {dtype})")
+        away = f"{value} - {mean}"
+        lines = [
+            f"{steps} += 1.0",
+            f"{distance} = {f'tl.where({live}, {away}, 0.0)' if live else away}",
+            f"{mean} += {distance} * (1.0 / {steps})",
+        ]
+        count = steps
+        if live:
+            count = self.names(f"{name}_count")
+            before.append(f"{count} = {empty}")
+            lines.append(f"{count} += tl.where({live}, 1.0, 0.0)")
+        for line in lines:
+            self._line(line, None, inner=True)
+        line = f"{name} += {distance} * ({away})"
+        self._line(line, statement.ref, inner=True)
+
+        def finish() -> None:
+            centre = paren(self._text(form.centre), SUM + 1)
+            self.lines.append(f"{distance} = {mean} - {centre}")
+            whole = f"{name} + {count} * ({distance} * {distance})"
+            made = self._reduction_text(statement, whole, None)
+            self.lines.append(f"{name} = {made}")
+
+        return before, finish
 
     def _lanes(self) -> str:
         """The shape of what keeps running maxima and sums."""

@@ -229,7 +229,8 @@ def _reduction(kernel: Kernel) -> Schedule:
 def _sweeps(kernel: Kernel) -> int:
     """How often a kernel needs what it reduces over."""
     stores = any(isinstance(s, Store) and s.level == "inner" for s in kernel.body)
-    return max(reduction_levels(kernel).values(), default=0) + stores
+    levels = online_levels(kernel, walking_forms(kernel))
+    return max(levels.values(), default=0) + stores
 
 
 def _steps(kernel: Kernel, length: int) -> tuple[int, int] | None:
@@ -303,8 +304,13 @@ def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
 
 
 def walking_forms(kernel: Kernel) -> dict[str, Form]:
-    """The sums that a program which walks over its row gets in the sweep of their maximum."""
-    return {n: f for n, f in online_forms(kernel).items() if isinstance(f, Raised)}
+    """The sums that a program which walks gets in the sweep of what they are relative to.
+
+    For squares of distances that is so where rows are columns. Other rows are held whole.
+    """
+    columns = rows_are_columns(kernel)
+    found = online_forms(kernel, guarded=columns)
+    return {n: f for n, f in found.items() if columns or isinstance(f, Raised)}
 
 
 def _inner_loads(kernel: Kernel) -> set[Load]:

@@ -62,7 +62,7 @@ from .loops import (
     walk,
 )
 from .online import Centred, Form, Raised, online_forms, online_levels
-from .print_triton_axes import indices, map_indices, static
+from .print_triton_axes import indices, map_indices, merge_axes, static
 from .print_triton_columns import MULTIPROCESSORS, column_parts, rows_are_columns
 from .print_triton_schedule import (
     PERSISTENT_LIMIT,
@@ -135,13 +135,13 @@ def _parts(kernel: Kernel) -> int:
         return (
             1  # in place: an earlier kernel must not overwrite what a later one reads
         )
-    centred = any(isinstance(f, Centred) for f in _usable_forms(kernel).values())
     if rows_are_columns(kernel):
-        return column_parts(kernel, points, length, centred)
+        return column_parts(kernel, points, length)
     if length <= LONGEST_WHOLE:
         return 1
     wanted = power_of_two(PROGRAMS // points) if points < PROGRAMS else 1
     parts = max(1, min(wanted, length // SHORTEST_PART))
+    centred = any(isinstance(f, Centred) for f in _usable_forms(kernel).values())
     if centred and length > PERSISTENT_LIMIT:
         # A part that is held whole is read once for its mean and the distances from it.
         return max(parts, -(-length // HELD_PART))
@@ -158,7 +158,7 @@ class _Splitter:
         assert length is not None
         self.length = length
         # Whole blocks, so that only the last part is partly idle.
-        block = 32 if rows_are_columns(kernel) else SHORTEST_PART
+        block = 64 if rows_are_columns(kernel) else SHORTEST_PART
         self.chunk = -(-length // (parts * block)) * block
         self.parts = -(-length // self.chunk)
         taken = {str(s) for a in (*kernel.outer, *kernel.inner) for s in (a.symbol,)}
@@ -203,9 +203,8 @@ class _Splitter:
         ]
         if stores:
             body = tuple(replace(s, value=self._with_results(s.value)) for s in stores)
-            kernels.append(
-                self._kernel((*self.kernel.outer, *self.kernel.inner), (), body)
-            )
+            axes = (*self.kernel.outer, *self.kernel.inner)
+            kernels.append(merge_axes(self._kernel(axes, (), body)))
         return tuple(kernels), tuple(self.temporaries.values())
 
     def _kernel(

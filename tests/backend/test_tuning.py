@@ -92,6 +92,18 @@ def test_noise_keeps_the_default() -> None:
         assert fastest(trial("x.mul_(2)", "x.add_(1)")) == 0
 
 
+def test_luck_at_first_is_not_enough() -> None:
+    turns: dict[str, int] = {}
+
+    def clock(label: str, call: Any) -> float:
+        turns[label] = turns.get(label, 0) + 1
+        lucky = label.startswith("1") and turns[label] <= measure.ROUNDS
+        return 0.9 if lucky else 1.0
+
+    with measured_by(clock):
+        assert fastest(trial("x.mul_(2)", "x.add_(1)", "x.sub_(1)")) == 0
+
+
 def test_far_candidates_take_three_turns_and_time_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -351,6 +351,7 @@ def _sweep() -> dict[str, Callable[[], Case]]:
     for kind, dtype in kinds:
         for rows, columns, transposed in (
             (9, 50, False), (300, 16, False), (4, 70000, False), (70, 100, True), (5, 900, True),
+            (48, 1000, True),
         ):  # fmt: skip
             if kind.startswith("arg") and dtype is torch.bool:
                 continue  # eager has none
@@ -388,6 +389,13 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         cases[f"masked remainder {rows}"] = partial(masked_remainder, rows)
     for rows, columns in ((3, 50_000), (20, 33_000), (4, 9000)):
         cases[f"spread {rows}x{columns}"] = partial(spread, rows, columns)
+    # Held whole, walked over, and cut into parts; with a last block or part that is not full.
+    for rows, columns, stores in (
+        (40, 120, True), (40, 400, True), (40, 3000, True), (7, 90, False),
+        (40, 1000, False), (32, 1024, False), (64, 10_000, False),
+    ):  # fmt: skip
+        name = f"spread {rows}x{columns} columns{'' if stores else ', not stored'}"
+        cases[name] = partial(spread, rows, columns, transposed=True, stores=stores)
     for which in (
         "permuted",
         "channels_last",

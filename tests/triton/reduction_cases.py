@@ -169,7 +169,9 @@ def online(form: str, rows: int, columns: int, *, transposed: bool = False) -> C
     return Case(check(kernel), inputs, {"z": z, "y": y})
 
 
-def spread(rows: int, columns: int) -> Case:
+def spread(
+    rows: int, columns: int, *, transposed: bool = False, stores: bool = True
+) -> Case:
     """Means and variances of rows that are far from 0, or that hold what is not finite."""
     x = torch.randn(rows, columns)
     x += torch.linspace(-1000, 1000, rows)[:, None]
@@ -177,21 +179,23 @@ def spread(rows: int, columns: int) -> Case:
     x[1, columns - 1] = math.nan
     x[2] = 7.0
     i, k = axis("i", rows), axis("k", columns)
-    index = columns * i.symbol + k.symbol
-    loaded = Load(buffer("x", x), index)
+    index = i.symbol + rows * k.symbol if transposed else columns * i.symbol + k.symbol
+    memory = x.t().contiguous() if transposed else x
+    loaded = Load(buffer("x", memory), index)
     total = Reduce("total", "sum", loaded, torch.float32)
     mean = op("div", total.ref, Const(columns, torch.float32))
     distance = op("sub", loaded, mean)
     squares = Reduce("squares", "sum", op("mul", distance, distance), torch.float32)
     variance = op("div", squares.ref, Const(columns - 1, torch.float32))
-    y, z = x - x.mean(-1, keepdim=True), x.double().var(-1).float()
-    body = (
-        total,
-        squares,
-        Store(buffer("z", z), i.symbol, variance, "outer"),
-        Store(buffer("y", y), index, distance),
-    )
-    made = Case(check(Kernel("spread", (i,), (k,), body)), {"x": x}, {"z": z, "y": y})
+    z = x.double().var(-1).float()
+    wanted = {"z": z}
+    body = [total, squares, Store(buffer("z", z), i.symbol, variance, "outer")]
+    if stores:
+        y = x - x.mean(-1, keepdim=True)
+        wanted["y"] = y.t().contiguous() if transposed else y
+        body.append(Store(buffer("y", wanted["y"]), index, distance))
+    kernel = Kernel("spread", (i,), (k,), tuple(body))
+    made = Case(check(kernel), {"x": memory}, wanted)
     made.tolerance = 1e-3  # type: ignore[attr-defined]
     return made
 

@@ -20,6 +20,7 @@ from srcjit.passes.loops import (
     Reduce,
     ScalarArg,
     Store,
+    Value,
     check,
     op,
     symbol,
@@ -84,6 +85,73 @@ def test_few_long_rows_are_split() -> None:
     assert len(printed.launches) == 2 and len(printed.temporaries) == 1
     assert int(printed.launches[0].grid) >= 264
     assert printed.host_lines()[0].startswith("total_parts = torch.empty(")
+
+
+def column_sum(
+    rows: int, columns: int, dtype: torch.dtype = torch.float32, streams: int = 1
+) -> Kernel:
+    i = Axis(symbol("i"), sympy.Integer(columns))
+    k = Axis(symbol("k"), sympy.Integer(rows))
+    at = columns * k.symbol + i.symbol
+    value: Value = Load(buffer("x", rows, columns, dtype=dtype), at)
+    for n in range(1, streams):
+        other = Load(buffer(f"x{n}", rows, columns, dtype=dtype), at)
+        value = op("mul", value, other)
+    total = Reduce("total", "sum", value, dtype)
+    store = Store(buffer("y", columns, dtype=dtype), i.symbol, total.ref, "outer")
+    return check(Kernel("column_sum", (i,), (k,), (total, store)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "programs"),
+    [
+        (16384, 8192, torch.float32, [256]),
+        (16384, 8192, torch.bfloat16, [128]),
+        (4096, 32768, torch.float32, [512]),
+        (1000, 1000, torch.float32, [32]),
+        (131072, 128, torch.float32, [256, 2]),
+        # Rows that do not begin at multiples of 16 bytes are loaded into registers.
+        (16384, 8191, torch.bfloat16, [512, 128]),
+    ],
+)
+def test_columns_are_read_by_about_as_many_programs_as_there_is_room_for(
+    rows: int, columns: int, dtype: torch.dtype, programs: list[int]
+) -> None:
+    printed = print_kernel(column_sum(rows, columns, dtype))
+    assert [int(launch.grid) for launch in printed.launches] == programs
+    ahead = columns % 8 == 0
+    assert ("num_stages=" in printed.text) is ahead
+
+
+def test_few_programs_read_further_ahead() -> None:
+    stages = {
+        columns: schedule(merge_axes(column_sum(16384, columns))).stages
+        for columns in (4096, 8192, 32768, 131072)
+    }
+    assert stages == {4096: 8, 8192: 6, 32768: 3, 131072: 0}
+
+
+def test_several_tensors_share_what_is_read_ahead() -> None:
+    stages = [
+        schedule(merge_axes(column_sum(16384, 8192, streams=n))).stages
+        for n in (1, 2, 5, 6)
+    ]
+    assert stages == [6, 4, 2, 0]
+
+
+def test_variance_of_columns_is_one_sweep() -> None:
+    case = CASES["spread 40x1000 columns, not stored"]()
+    printed = print_kernel(case.kernel)
+    assert printed.text.count("tl.load(") == 1
+    assert len(printed.launches) == 1
+
+
+def test_what_a_loop_stores_is_not_read_ahead() -> None:
+    case = CASES["spread 40x400 columns"]()
+    loops = [
+        line for line in print_kernel(case.kernel).text.splitlines() if "for " in line
+    ]
+    assert len(loops) == 2 and "num_stages" not in loops[1]
 
 
 def test_contiguous_tensors_are_flat() -> None:
