@@ -4,6 +4,7 @@
     python -m bench.gpu --only softmax,gelu    some workloads of `bench.gpu_workloads`
     python -m bench.gpu --without compile      skip a competitor
     python -m bench.gpu --autotune             both compilers also with `mode="max-autotune"`
+    python -m bench.gpu --columns              reductions over columns (`bench.gpu_columns`)
     python -m bench.gpu --first                first calls only, each compiler in a process
                                                of its own with empty caches
     python -m bench.gpu --variants             kernels under several schedules, side by side
@@ -37,6 +38,7 @@ if "--check" in sys.argv:
 import torch
 from torch import Tensor
 
+from bench.gpu_columns import COLUMNS
 from bench.gpu_workloads import (
     BF16,
     MEGA,
@@ -263,7 +265,7 @@ def run_workload(
     name: str, competitors: Sequence[str], clock: Clock, ceilings: Ceilings
 ) -> dict[str, Any]:
     """Checks and times one workload."""
-    workload = WORKLOADS[name]
+    workload = (WORKLOADS | COLUMNS)[name]
     row: dict[str, Any] = {"workload": name}
     calls: dict[str, Function] = {}
     for competitor in competitors:
@@ -405,7 +407,7 @@ def check(names: Sequence[str]) -> None:
     import srcjit
 
     for name in names:
-        workload = WORKLOADS[name]
+        workload = (WORKLOADS | COLUMNS)[name]
         torch.manual_seed(0)
         args = workload.make(64, "cpu")
         call = srcjit.jit(workload.function, options={"target": "triton"})
@@ -418,7 +420,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--only", default=",".join(WORKLOADS))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--columns", action="store_true")
     parser.add_argument("--without", default="")
     parser.add_argument("--autotune", action="store_true")
     parser.add_argument("--first", action="store_true")
@@ -427,7 +430,8 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", default="")
     options = parser.parse_args()
-    names = options.only.split(",")
+    everything = COLUMNS if options.columns else WORKLOADS
+    names = options.only.split(",") if options.only else list(everything)
     torch.set_grad_enabled(False)
     if options.check:
         check(names)
@@ -442,7 +446,7 @@ def main() -> None:
         print(json.dumps(first_calls(options.first_of, names)))
         return
     if options.first:
-        print(first_table([c for c in competitors if c in FIRST], options.only))
+        print(first_table([c for c in competitors if c in FIRST], ",".join(names)))
         return
     clock = Clock()
     ceilings = Ceilings.measure(clock)

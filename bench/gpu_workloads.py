@@ -160,7 +160,7 @@ def _matrix(
     return make
 
 
-def _several(count: int, dtype: torch.dtype, *size: int) -> Callable[[int, str], Any]:
+def several(count: int, dtype: torch.dtype, *size: int) -> Callable[[int, str], Any]:
     """Some tensors of one shape."""
 
     def make(shrink: int, device: str) -> Arguments:
@@ -220,12 +220,12 @@ WORKLOADS: dict[str, Workload] = {
     "gelu": Workload(gelu, _matrix(16384, 8192, F32), tolerance=1e-5),
     "softmax": Workload(softmax, _matrix(16384, 8192, F32), tolerance=1e-5),
     "cross_entropy": Workload(cross_entropy, _cross_entropy_arguments),
-    "swiglu": Workload(swiglu, _several(2, BF16, 16384, 8192)),
+    "swiglu": Workload(swiglu, several(2, BF16, 16384, 8192)),
     "rotary": Workload(rotary, _rotary_arguments),
     "adamw": Workload(adamw, _adamw_arguments, tolerance=1e-5, mutates=(0, 2, 3)),
     "column_sum": Workload(column_sum, _matrix(16384, 8192, F32), tolerance=1e-4),
     "sum_of_squares": Workload(
-        sum_of_squares, _several(1, F32, 128 * MEGA), tolerance=1e-5
+        sum_of_squares, several(1, F32, 128 * MEGA), tolerance=1e-5
     ),
     "transpose_add": Workload(transpose_add, _transpose_arguments, tolerance=1e-6),
     "whiten": Workload(whiten, _whiten_arguments, tolerance=1e-5),
@@ -252,6 +252,6 @@ WORKLOADS: dict[str, Workload] = {
     "layer_norm_written": Workload(layer_norm_written, _matrix(16384, 8192, BF16, 2)),
     "softmax_bf16": Workload(softmax, _matrix(16384, 8192, BF16)),
     "softmax_long": Workload(softmax, _matrix(2048, 131072, BF16)),
-    "chain": Workload(chain, _several(2, F32, 64 * MEGA), tolerance=1e-5),
+    "chain": Workload(chain, several(2, F32, 64 * MEGA), tolerance=1e-5),
 }
 """Memory-bound programs first, then matrix products; the last five are extras."""

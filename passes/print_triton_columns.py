@@ -53,14 +53,14 @@ MOST_AHEAD = 7
 ENOUGH = 88
 """Programs that can have that many."""
 
-SHORTEST_SPLIT = 1536
+SHORTEST_SPLIT = 2048
 """Rows that one program walks over sooner than a second kernel starts."""
 
 SHORTEST_PART = 256
 """Rows below which a part is not worth a program."""
 
-HELD = 256
-"""Rows that a program holds in registers where it needs them again."""
+HELD = 128
+"""Rows that a program holds in registers where it needs them again: 16 KB of its strip."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def column_tile(
     width, line = _width(kernel), _line(kernel)
     if length is not None and length <= HELD and sweeps > 1:
         rows = _power_of_two(length)
-        return ColumnTile(line, rows, False, _warps(line * rows, 32, 16))
+        return ColumnTile(line, rows, False, _warps(line * rows, 32, 8))
     plain = ColumnTile(columns, 64, True, _warps(columns * 64, 16, 8))
     streams = _streams(kernel)
     if not streams or length is None or _stores_rows(kernel):
