@@ -130,6 +130,7 @@ def long_loops(text: str) -> list[str]:
 
 UNCUT = {
     "roll of nothing",
+    "five columns",
     "roll of a roll",  # where it wraps shows only behind the first cut
     "roll of one",
     "sum of a cat",  # reductions are not cut
