@@ -145,6 +145,8 @@ class Continuation:
     """Parameters that are run-time numbers: not specialized on unless something needs them."""
     resumed: frozenset[Origin] = frozenset()
     """Where the functions broke whose rest it is."""
+    called: bool = False
+    """Whether it is (the rest of) a function that the program calls, not of its own."""
 
 
 NOT_BOUND = object()

@@ -39,6 +39,8 @@ from srcjit.passes.program import (
 from srcjit.quiet import undisturbed
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource
+from srcjit.stub import whole
+from srcjit.tails import Tail
 
 Codes = tuple[SegmentCode, ...]
 
@@ -54,6 +56,7 @@ class Specialization:
         specialized: What the front end made.
         guard: Takes the parameters by position; true where `run` may be called.
         run: The residual program, with the user's signature.
+        tail: How it says what is to be called next, if it does; see `srcjit.tails`.
         state: The global state of PyTorch that it was made under.
         codes: The text of each segment at the stage that runs.
         text: The emitted module.
@@ -66,6 +69,7 @@ class Specialization:
     specialized: Specialized
     guard: FunctionType
     run: FunctionType
+    tail: Tail | None
     state: GlobalState
     codes: tuple[SegmentCode, ...]
     text: str
@@ -83,6 +87,17 @@ class Specialization:
     def breaks(self) -> tuple[Any, ...]:
         """The graph breaks in it, as diagnostics."""
         return self.specialized.breaks
+
+    @cached_property
+    def entry(self) -> Callable[..., Any]:
+        """Runs the program and what it asks for."""
+        return whole(self.run, self.tail, self.nests)
+
+    @property
+    def nests(self) -> bool:
+        """Whether other parts of the user's function run while its frame is live."""
+        kinds = {c.kind for c in self.specialized.continuations}
+        return "body" in kinds or bool(kinds and self.tail is None)
 
     @property
     def kernels(self) -> int:
@@ -248,6 +263,8 @@ def assemble(
         origins=specialized.residual.line_map,
         segments=[code.name for code in codes],
         names={**names, **natives},
+        continuations=[c.name for c in specialized.continuations if c.kind != "body"],
+        bodies=[c.name for c in specialized.continuations if c.kind == "body"],
         bindings={
             **guard.classes,
             **{name: value for code in codes for name, value in code.bindings.items()},
@@ -274,6 +291,7 @@ def assemble(
         specialized,
         loaded.guard,
         loaded.run,
+        loaded.tail,
         state,
         codes,
         text,

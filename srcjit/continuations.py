@@ -20,6 +20,7 @@ from srcjit.options import Options
 from srcjit.passes.program import Continuation, Hints
 from srcjit.source import FunctionSource
 from srcjit.stub import stub_globals
+from srcjit.tracebacks import CONTINUES
 
 if TYPE_CHECKING:
     from srcjit.dispatch import Dispatcher
@@ -98,7 +99,9 @@ def make_stub(
         return stub
 
     stub = FunctionType(
-        _FIRST_CALL, {**stub_globals(), "build": build}, continuation.name
+        _FIRST_CALL,
+        {**stub_globals(), "build": build, CONTINUES: not continuation.called},
+        continuation.name,
     )
     stub.__srcjit_continuation__ = write  # type: ignore[attr-defined]
     return stub
@@ -106,7 +109,12 @@ def make_stub(
 
 def _first_call(*args: Any, **kwargs: Any) -> Any:
     """The code of a continuation's stub until its first call."""
-    return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
+    try:
+        return build()(*args, **kwargs)  # type: ignore[name-defined]  # noqa: F821
+    except BaseException as error:
+        assert error.__traceback__ is not None
+        error.__traceback__ = error.__traceback__.tb_next
+        raise
 
 
 _FIRST_CALL = _first_call.__code__.replace(co_filename=not_counted("first call"))

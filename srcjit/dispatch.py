@@ -60,6 +60,7 @@ from srcjit.stub import (
     stub_defaults,
     stub_globals,
 )
+from srcjit.tracebacks import merged, unseen
 
 RAISE = "SRCJIT_RAISE"
 """Environment variable: if 1, a compiler fault is raised instead of run natively."""
@@ -157,7 +158,7 @@ class Dispatcher:
                         made = self._attempt(lambda: self._compile(values))
                     if made is not None:
                         self.add(made)
-                        found = made.run
+                        found = made.entry
                 elif self._outdated:
                     self.regenerate()
         return found or self.function
@@ -240,15 +241,15 @@ class Dispatcher:
         control.notify("recompiles", self, what)
         return what
 
-    def _existing(self, values: tuple[Any, ...]) -> FunctionType | None:
+    def _existing(self, values: tuple[Any, ...]) -> Callable[..., Any] | None:
         """Looks again: another thread may have compiled it, or a fast check be outdated."""
         for specialization in self.specializations:
             if specialization.guard(*values):
-                return specialization.run
+                return specialization.entry
         for specialization in self.specializations:
             specialization.state.refresh()
             if specialization.guard(*values):
-                return specialization.run
+                return specialization.entry
         return None
 
     def _compile(self, values: tuple[Any, ...]) -> Specialization:
@@ -390,10 +391,11 @@ class Dispatcher:
         """Forgets all specializations, and why compiling was stopped."""
         with self.lock:
             # Another thread may still be in an old stub: its names stay, and mean Python.
-            for number in self._numbered:
+            for number, made in self._numbered.items():
                 for name in ("guard", "asked"):
                     self._globals[self._names(f"{name}_{number}")] = _refuse
-                self._globals[self._names(f"{self._name}_{number}")] = self.function
+                run = made.tail.answer(self.function) if made.tail else self.function
+                self._globals[self._names(f"{self._name}_{number}")] = run
             self._numbered.clear()
             self._shortcuts.clear()
             self._family.clear()
@@ -424,34 +426,41 @@ class Dispatcher:
     def _stub_text(self) -> str:
         """The text of the stub; what it names is put into its globals."""
         signature, names = self.signature, self._names
-        lines = [f"def {self._name}({signature.definition}):"]
+        lines = []
         for name, place in signature.defaults:
             default = names(f"default_{name}")
             self._globals[default] = self._defaults[name]
-            lines.append(f"    if {name} is {default}:")
-            lines.append(f"        {name} = {names('native')}.{place}")
+            lines.append(f"if {name} is {default}:")
+            lines.append(f"    {name} = {names('native')}.{place}")
         if control.tap is not None:
             tap, dispatcher = names("tap"), names("dispatcher")
             self._globals |= {tap: control.tap, dispatcher: self}
             call = ", ".join(filter(None, (dispatcher, signature.call)))
-            lines.append(f"    if {tap}.listening:")
-            lines.append(f"        return {tap}.call({call})")
+            lines.append(f"if {tap}.listening:")
+            lines.append(f"    return {tap}.call({call})")
         flat = ", ".join(signature.parameters)
-        for number, specialization in (
-            list(self._numbered.items()) if not control.eager() else ()
-        ):
+        tried = list(self._numbered.items()) if not control.eager() else []
+        for number, specialization in tried:
             guard, run = names(f"guard_{number}"), names(f"{self._name}_{number}")
             self._globals[guard] = specialization.guard
             self._globals[run] = specialization.run
-            tests = [f"if {guard}({flat}):", f"    return {run}({signature.call})"]
+            call, tail = f"{run}({signature.call})", specialization.tail
+            then = tail.lines(call, names) if tail else [f"return {call}"]
+            tests = [f"if {guard}({flat}):", *(f"    {line}" for line in then)]
             tests, used = self._shortcuts.around(number, tests, flat, names)
             self._globals |= used
-            lines += [f"    {line}" for line in tests]
+            lines += tests
         if self.disabled and not control.eager():
-            lines.append(f"    return {names('native')}({signature.call})")
+            lines.append(f"return {names('native')}({signature.call})")
         else:
-            lines.append(f"    return {names('specialize')}({flat})({signature.call})")
-        return "\n".join(lines) + "\n"
+            lines.append(f"return {names('specialize')}({flat})({signature.call})")
+        merges = None
+        if any(specialization.nests for _, specialization in tried):
+            merges = names("merged")
+            self._globals[merges] = merged
+        lines = unseen(lines, names("error"), merges)
+        head = f"def {self._name}({signature.definition}):"
+        return "\n    ".join([head, *lines]) + "\n"
 
     def _stub_code(self) -> CodeType:
         # A call may still be in the old stub, so its lines stay what they are.

@@ -20,7 +20,7 @@ import linecache
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import CellType, CodeType, FunctionType
@@ -32,6 +32,8 @@ from srcjit.nodes import subtree
 from srcjit.origin import Origin
 from srcjit.passes.program import NOT_BOUND
 from srcjit.source import FunctionSource
+from srcjit.tails import Helpers, Tail, merge_in_handlers, rewrite
+from srcjit.tracebacks import merged
 
 _FACTORY, _PLACEHOLDER = "enclosing", "the function"
 """Names that the compiled function and the one around it have while it is compiled."""
@@ -46,12 +48,14 @@ class Loaded:
     Attributes:
         guard: Takes the function's parameters one by one; true where the module is valid.
         run: The residual program, with the user's signature.
+        tail: How it says what is to be called next, if it does; see `srcjit.tails`.
         namespace: Globals of the emitted module.
         path: Its file.
     """
 
     guard: FunctionType
     run: FunctionType
+    tail: Tail | None
     namespace: dict[str, Any]
     path: Path
 
@@ -66,6 +70,8 @@ def load_module(
     origins: Mapping[int, Origin] | None = None,
     segments: Iterable[str] = (),
     names: Mapping[str, Any] | None = None,
+    continuations: Collection[str] = (),
+    bodies: Collection[str] = (),
     bindings: Mapping[str, Any] | None = None,
     guard_bindings: Mapping[str, Any] | None = None,
     class_name: str | None = None,
@@ -84,6 +90,8 @@ def load_module(
             it, the trailing comments say.
         segments: Names of the module's functions that the residual program calls.
         names: More objects that the residual program names (constants, resume functions).
+        continuations: Those of them that do the rest of the program.
+        bodies: Those of them that are bodies of the program's statements.
         bindings: Objects that segments and kernels name and text cannot spell.
         guard_bindings: The same for the guard; globals of the guard alone.
         class_name: The class whose private names (`__x`) the residual program mangles.
@@ -116,6 +124,7 @@ def load_module(
     # Classes and kernels have taken their module's name; there is none to import, though,
     # and TorchDynamo imports what a frame's globals claim to be.
     del namespace["__name__"]
+    segments = list(segments)
     reachable = {name: namespace[name] for name in segments} | dict(names or {})
     if emitted_lines:
         lines = None
@@ -128,6 +137,10 @@ def load_module(
             for line, origin in origins.items()
             if origin.file == file
         }
+    helpers = Helpers(node, {*reachable, *cells})
+    tail = rewrite(node, continuations, segments, helpers)
+    merge_in_handlers(node, [*continuations, *bodies], helpers, merged)
+    reachable |= helpers.names
     run = build_function(
         node,
         file=str(path) if emitted_lines else function.__code__.co_filename,
@@ -148,7 +161,7 @@ def load_module(
         "cells": cells,
     }
     check = opaque(FunctionType(namespace[guard].__code__, guard_globals, guard))
-    return Loaded(check, run, namespace, path)
+    return Loaded(check, run, tail, namespace, path)
 
 
 def function_from_source(

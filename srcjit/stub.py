@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import builtins
 import functools
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from srcjit.load import not_counted
 from srcjit.signature import Default, Signature
+from srcjit.tails import Tail
+from srcjit.tracebacks import CONTINUES, merged, unseen
 
 
 def stub_globals() -> dict[str, Any]:
@@ -62,3 +66,25 @@ def identifier(name: str) -> str:
     """Returns a function's name as text can spell it (a lambda's is `<lambda>`)."""
     made = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
     return made if made.isidentifier() else f"function_{made.strip('_')}".rstrip("_")
+
+
+def whole(
+    run: Callable[..., Any], tail: Tail | None, merges: bool
+) -> Callable[..., Any]:
+    """Returns a function that runs a program and what it asks for, in nobody's frame.
+
+    Args:
+        run: The program.
+        tail: How it says what is to be called next.
+        merges: Whether frames below may be parts of one activation.
+    """
+    if tail is None and not merges:
+        return run
+    call = "run(*args, **kwargs)"
+    lines = tail.lines(call, str) if tail else [f"return {call}"]
+    lines = unseen(lines, "error", "merged" if merges else None)
+    text = "\n    ".join(["def whole(*args, **kwargs):", *lines])
+    scope = {**stub_globals(), "run": run, "merged": merged, CONTINUES: True}
+    exec(compile(text, not_counted("first call"), "exec"), scope)
+    made: Callable[..., Any] = scope["whole"]
+    return made

@@ -66,6 +66,7 @@ def emit_native(
     note: str = "",
     closing: bool = True,
     harmless: bool = False,
+    blind: bool = False,
 ) -> dict[str, str]:
     """Emits statements that Python runs; returns the variable of each name that they bind.
 
@@ -76,6 +77,7 @@ def emit_native(
         note: The comment behind the first line.
         closing: Close the open segment first.
         harmless: What runs writes to no object that existed before.
+        blind: What runs cannot tell whose frame it is called from, and does not raise.
     """
     from .functions import share_rebound
 
@@ -110,6 +112,7 @@ def emit_native(
             (apart or _made_otherwise(ev, frame, statements))
             and not has_return(statements)
         )
+        or (not blind and _has_own_frame(ev, frame, statements, bound))
     ):
         return _foreign(ev, frame, statements, values, bound, uncertain, unbound, note)
     leave_unbound(ev, set(missing_cells(frame, statements)))
@@ -161,6 +164,18 @@ def emit_native(
     if uncertain:
         residual.constants[unbound_value] = UNBOUND
     return {name: renamed[name] for name in bound}
+
+
+def _has_own_frame(
+    ev: Evaluator, frame: Frame, statements: list[Any], bound: set[str]
+) -> bool:
+    """Whether what runs is to find the frame of the function that was inlined.
+
+    `warnings.warn`, `logging`, debuggers and tracebacks show frames, or count them.
+    """
+    if frame is ev.frames[0] or has_return(statements):
+        return False
+    return frame.parent is None or not (captured(statements) or bound - frame.locals)
 
 
 def _made_otherwise(ev: Evaluator, frame: Frame, statements: list[Any]) -> bool:
@@ -302,18 +317,18 @@ def _foreign(
 def _as_called(
     ev: Evaluator, frame: Frame, name: str, params: list[str], origin: Origin | None
 ) -> tuple[str, Origin | None]:
-    """Has a traceback show the user's line that called the library's function.
+    """Gives each of the user's functions between the program and a frame its own frame.
 
-    Returns the function to call instead of `name`, and where the program calls it: the last
-    of the user's lines in the program's own file. One in another file needs a frame there.
+    Returns the function to call instead of `name`, and where the program calls it.
     """
-    root = ev.frames[0].source.file
+    root = ev.frames[0]
     callers = [f for f in ev.frames if not f.scope.frozen and f is not frame]
     stack = ev.call_stack()[: len(callers)]
     if len(stack) < len(callers):
         return name, origin
-    if frame.scope.frozen and stack and stack[-1].file != root:
-        caller, called = callers[-1], stack[-1]
+    for caller, called in reversed([*zip(callers, stack, strict=True)]):
+        if caller is root:
+            return name, called
         around = ev.namer_for(frame).fresh(f"native_{called.line}")
         statement = cst.parse_statement(f"return {name}({', '.join(params)})\n")
         assert isinstance(statement, cst.SimpleStatementLine)
@@ -324,12 +339,10 @@ def _as_called(
             Origins(dict.fromkeys(subtree(tree), called)),
             file=called.file,
             first_line=called.line,
+            scope=caller.source.scope or caller.source.qualname,
         )
         ev.natives.append(Native(around, source, caller.scope.globals, {}))
         name = around
-    if origin is None or origin.file != root:
-        own = [place for place in stack if place.file == root]
-        origin = own[-1] if own else origin
     return name, origin
 
 

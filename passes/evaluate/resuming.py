@@ -287,6 +287,7 @@ def _continuation(
         names=extra_names,
         dynamic=frozenset(dynamic),
         resumed=ev.resumed if place is None else ev.resumed | {place},
+        called=frame is not ev.frames[0],
     )
     return name, params, args, continuation
 

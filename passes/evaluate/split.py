@@ -20,6 +20,7 @@ import libcst as cst
 
 from srcjit.nodes import subtree
 from srcjit.origin import Origin
+from srcjit.runtime import output
 
 from ..comprehension_loops import as_loop
 from ..normalize import normalize
@@ -264,8 +265,11 @@ def native(
         ev.guards.add(
             f"{ev.guards.bind(stop.harmless, name)}()", "changes nothing else"
         )
+    blind = harmless and (
+        stop.result is not None or stop.harmless is output.prints_are_unheard
+    )
     bound = native_statements.emit_native(
-        ev, frame, [statement], note=_note(ev), harmless=harmless
+        ev, frame, [statement], note=_note(ev), harmless=harmless, blind=blind
     )
     for name, variable in bound.items():
         value: Value = Unknown(variable)

@@ -47,7 +47,7 @@ def test_a_fault_leaves_eager_and_one_warning(front_end, warnings, fault):
     )
     assert str(getattr(fault, "diagnostic", fault)).split(": ")[-1] in warning
     # What it costs now is one more Python call.
-    assert triple.__srcjit__.stub_text.endswith("return native(x)\n")
+    assert "    return native(x)\n" in triple.__srcjit__.stub_text
 
 
 def test_a_fault_spares_what_is_compiled(front_end: FrontEnd, warnings):

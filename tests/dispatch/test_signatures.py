@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import traceback
 
 import pytest
@@ -238,6 +239,7 @@ def test_exceptions_show_the_users_lines_and_columns():
     (eager,) = frames(divide)
     for _ in range(2):
         *ours, last = frames(jitted)
+        assert not ours or sys.version_info < (3, 11)  # which shows the stub
         assert (last.filename, last.lineno, last.name, last.line) == (
             eager.filename,
             eager.lineno,
@@ -245,9 +247,6 @@ def test_exceptions_show_the_users_lines_and_columns():
             eager.line,
         )
         assert getattr(last, "colno", None) == getattr(eager, "colno", None)
-        (stub,) = ours
-        assert stub.filename.startswith("<dispatch stub ")
-        assert stub.line.startswith("return ")
 
 
 def test_the_stub_is_readable(front_end: FrontEnd):
@@ -259,11 +258,15 @@ def test_the_stub_is_readable(front_end: FrontEnd):
     jitted(3, 4)
     assert jitted.__srcjit__.stub_text == (
         "def power(x, n=DEFAULT):\n"
-        "    if n is default_n:\n"
-        "        n = native.__defaults__[-1]\n"
-        "    if guard_0(x, n):\n"
-        "        return power_0(x, n)\n"
-        "    if guard_1(x, n):\n"
-        "        return power_1(x, n)\n"
-        "    return specialize(x, n)(x, n)\n"
+        "    try:\n"
+        "        if n is default_n:\n"
+        "            n = native.__defaults__[-1]\n"
+        "        if guard_0(x, n):\n"
+        "            return power_0(x, n)\n"
+        "        if guard_1(x, n):\n"
+        "            return power_1(x, n)\n"
+        "        return specialize(x, n)(x, n)\n"
+        "    except BaseException as error:\n"
+        "        error.__traceback__ = error.__traceback__.tb_next\n"
+        "        raise\n"
     )
