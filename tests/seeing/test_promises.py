@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import srcjit
+import srcjit.continuations
+import srcjit.dispatch
 import srcjit.passes.pipeline
 from srcjit.passes import segment
 from tests.programs import breaks
@@ -76,6 +78,68 @@ def test_compiler_fault_in_a_continuation(monkeypatch, caplog):
             torch.testing.assert_close(jitted(x), breaks.gate(x))
     assert len(calls) == 2
     assert len(caplog.records) == 1
+
+
+def effects(x, log):
+    y = x.sin()
+    log.append(len(log))
+    for _ in range(int(y.sum().item()) + 1):
+        log.append("turn")
+        y = helper(y, log)
+    with Manager(log):
+        y = y * opaque(2)
+    return y
+
+
+def helper(y, log):
+    log.append(opaque(3))
+    return y + 1
+
+
+class Manager:
+    def __init__(self, log):
+        self.log = log
+
+    def __enter__(self):
+        self.log.append("enters")
+
+    def __exit__(self, *exception):
+        self.log.append("leaves")
+
+
+def opaque(n):
+    return eval(str(n))
+
+
+@pytest.mark.parametrize("turn", range(8))
+@pytest.mark.parametrize("what", ["writes", "dispatches"])
+def test_compiler_fault_while_a_continuation_is_built(what, turn, monkeypatch, caplog):
+    """Whichever it is: what the program does is done once, and one warning says why."""
+    module, name = {
+        "writes": (srcjit.continuations, "function_from_source"),
+        "dispatches": (srcjit.dispatch, "stub_defaults"),
+    }[what]
+    original = getattr(module, name)
+    calls = []
+
+    def fails(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == turn + 1 + (what == "dispatches"):
+            raise AssertionError("a bug that was put here")
+        return original(*args, **kwargs)
+
+    jitted = srcjit.jit(effects)
+    monkeypatch.setattr(module, name, fails)
+    x = torch.linspace(0, 1, 5)
+    with caplog.at_level(logging.WARNING, logger="srcjit"):
+        for _ in range(3):
+            expected, found = [], []
+            torch.testing.assert_close(jitted(x, found), effects(x, expected))
+            assert found == expected
+    failed = len(calls) > turn + (what == "dispatches")
+    texts = [record.getMessage() for record in caplog.records]
+    assert len([t for t in texts if "a bug that was put here" in t]) == failed
+    assert all("Python runs" in text for text in texts)
 
 
 def test_fullgraph():
