@@ -20,12 +20,17 @@ import contextlib
 import io
 import logging
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
+
+if __name__ == "__main__":  # as a script, this folder is what Python looks into
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 import srcjit
 from bench.break_programs import PROGRAMS

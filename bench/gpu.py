@@ -30,6 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 if "--check" in sys.argv:
@@ -37,6 +38,9 @@ if "--check" in sys.argv:
 
 import torch
 from torch import Tensor
+
+if __name__ == "__main__":  # as a script, this folder is what Python looks into
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.gpu_columns import COLUMNS
 from bench.gpu_workloads import (

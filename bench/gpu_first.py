@@ -19,6 +19,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+if __name__ == "__main__":
+    sys.exit("this is a part of bench/gpu.py: `python bench/gpu.py --first` runs it")
+
 from bench.gpu import COMPETITORS, errors, outcomes
 from bench.gpu_workloads import WORKLOADS, Workload
 

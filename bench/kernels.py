@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 # Threads that wait for work do not spin: on a shared machine they would take it from others.
@@ -36,6 +37,9 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import torch
 from torch import Tensor
+
+if __name__ == "__main__":  # as a script, this folder is what Python looks into
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.gpu import errors, outcomes, references
 from bench.gpu_workloads import (

@@ -82,14 +82,14 @@ def _header(specialized: Specialized, options: Options) -> str:
         f"# from {place}:{source.first_line} (sha256 {source.sha256[:8]}…)\n"
         f"# torch {version} · backend={backend} mode={options.mode or 'default'} "
         f"stage={options.stage}\n"
-        f"# reproduce: {_command(source, place)}"
+        f"# reproduce: {_command(source, place, specialized.example)}"
     )
 
 
-def _command(source: FunctionSource, place: str) -> str:
+def _command(source: FunctionSource, place: str, example: str | None) -> str:
     """The command that emits a function; what is left of one is emitted with it.
 
-    A file of an installed package is no script: its functions are emitted by running the
+    With arguments at hand only the function is called, and otherwise the script is run. A file of an installed package is no script: its functions are emitted by running the
     program that calls them.
     """
     # What the compiler wrote is reproduced with the function that it is from.
@@ -98,7 +98,8 @@ def _command(source: FunctionSource, place: str) -> str:
     installed = "site-packages" in source.file or source.file.startswith(_STANDARD)
     if installed or source.file.startswith("<"):
         return f"srcjit emit SCRIPT --fn {name}  # the script that calls it"
-    return f"srcjit emit {place} --fn {name}"
+    args = f" --args {shlex.quote(example)}" if example is not None else ""
+    return f"srcjit emit {place} --fn {name}{args}"
 
 
 _STANDARD = os.path.dirname(os.__file__) + os.sep

@@ -199,3 +199,5 @@ class Specialized:
     """Parts of segments, for when the whole has failed."""
     original: str | None = None
     """The residual program's name of the user's function, for when a segment has failed."""
+    example: str | None = None
+    """Arguments like those that it was made for, as text; None if there is none."""

@@ -5,7 +5,8 @@
     srcjit bisect script.py     the first stage whose result differs from eager's
 
 Standard output carries what was asked for and nothing else; what the script prints goes to
-standard error. Bad input is one line there, and exit code 2.
+standard error. Bad input is one line there, and exit code 2. Where the script raises, what had
+been compiled until then is printed, then its traceback on standard error, and exit code 1.
 """
 
 from __future__ import annotations
@@ -107,9 +108,11 @@ def emit(
         # What only has to be printed is not compiled for this machine first.
         ran = stage if target is None else "specialize"
         with forced(stage=ran):
-            records = run_script(Request(script, arguments, fn, args))
+            records, failure = run_script(Request(script, arguments, fn, args))
         texts = _texts(records, stage, target)
         if not texts:
+            if failure is not None:
+                raise failure
             raise UserError(
                 f"{script}: nothing was emitted; Python runs every function"
             )
@@ -122,6 +125,8 @@ def emit(
         else:
             for path in write_files(Path(output), texts):
                 click.echo(path)
+        if failure is not None:
+            raise failure
 
 
 @main.command()
@@ -133,8 +138,10 @@ def explain(
     with _one_line_errors():
         from srcjit.explain import describe
 
-        records = run_script(Request(script, arguments, fn, args))
+        records, failure = run_script(Request(script, arguments, fn, args))
         click.echo(describe(records, color=_on_terminal()))
+        if failure is not None:
+            raise failure
 
 
 @main.command()
@@ -146,7 +153,7 @@ def bisect(
 
     Exit code 1 if one does.
     """
-    with _one_line_errors():
+    with _one_line_errors(raised=2):  # 1 says that a stage differs
         from srcjit.bisect import compare_stages
 
         same = True
@@ -160,29 +167,40 @@ def bisect(
 # ── Running ─────────────────────────────────────────────────────────────────────────
 
 
-def run_script(request: Request) -> list[Record]:
+def run_script(request: Request) -> tuple[list[Record], ScriptFailed | None]:
     """Runs what was asked for and returns what was compiled on the way.
+
+    Returns:
+        The records, and why the script did not come to its end, if it did not.
 
     Raises:
         UserError: One line that says what is wrong with the request.
-        ScriptFailed: The script raised.
+        ScriptFailed: The script raised before anything was compiled.
     """
     from srcjit.explain import recording
 
+    namespace: dict[str, Any] = {}
+    failure: ScriptFailed | None = None
     with recording() as records, contextlib.redirect_stdout(sys.stderr):
-        namespace = perform(request, lambda: bool(records))
+        try:
+            namespace = perform(request, lambda: bool(records))
+        except ScriptFailed as error:
+            failure = error
+            namespace = error.namespace
     found = records.records
     if request.fn is not None and request.args is None:
         found = _only(found, qualified_names(namespace, request))
-        if not found:
+        if not found and failure is None:
             look_up(namespace, request)
     if not any(r.specializations or r.stopped for r in found):
+        if failure is not None:
+            raise failure
         what = f"`{request.fn}`" if request.fn else "no jitted function"
         verb = "was not called" if request.fn else "was called"
         raise UserError(
             f"{request.path}: {what} {verb}; say how to call one with --fn and --args"
         )
-    return found
+    return found, failure
 
 
 def perform(request: Request, compiled: Callable[[], bool]) -> dict[str, Any]:
@@ -366,13 +384,18 @@ def write_files(directory: Path, texts: dict[str, str]) -> list[Path]:
 
 
 @contextlib.contextmanager
-def _one_line_errors() -> Iterator[None]:
-    """Ends the command with exit code 2 and a message to standard error."""
+def _one_line_errors(raised: int = 1) -> Iterator[None]:
+    """Ends the command with a message to standard error, and exit code 2.
+
+    Args:
+        raised: The exit code if it is the script that raised.
+    """
     try:
         yield
     except UserError as error:
         click.echo(f"srcjit: {error}", err=True)
         sys.exit(2)
     except ScriptFailed as error:
+        sys.stdout.flush()
         click.echo(error.text, err=True)
-        sys.exit(2)
+        sys.exit(raised)

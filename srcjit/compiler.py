@@ -184,6 +184,7 @@ def compile_specialization(
         CompilerFault: srcjit failed. Any other exception is a fault too.
     """
     from srcjit.passes.evaluate.size_text import CannotSpell
+    from srcjit.passes.example_call import arguments_text
     from srcjit.passes.pipeline import specialize
 
     state = GlobalState.now()
@@ -215,6 +216,7 @@ def compile_specialization(
             name = function.__qualname__
             log.info("`%s` is compiled for fixed sizes: %s", name, problem)
             specialized, codes = attempt(replace(wanted, fixed=True))
+        specialized = replace(specialized, example=arguments_text(source, arguments))
         return assemble(function, specialized, codes, state, options, make_stub)
 
 

@@ -226,14 +226,19 @@ def summarize(records: Recording, result: Any, times: str) -> ExplainOutput:
 
 
 def describe(records: tuple[Record, ...] | list[Record], color: bool = False) -> str:
-    """Returns segments, breaks, guards and recompilations of each function as text."""
+    """Returns what became of each function as text.
+
+    What splits programs comes first: segments, breaks and recompilations. The guards of all
+    functions stand at the end, because there may be many.
+    """
     if not records:
         return "nothing was compiled"
-    return "\n\n".join(_describe_one(record, color) for record in records)
+    parts = [_describe_one(record, color) for record in records]
+    guards = [text for record in records if (text := _guards_of(record, color))]
+    return "\n\n".join([*parts, *guards])
 
 
 def _describe_one(record: Record, color: bool) -> str:
-    bold, reset = ("\x1b[1m", "\x1b[0m") if color else ("", "")
     segments = [seg for s in record.specializations for seg in s.specialized.segments]
     counts = (
         _count(len(record.specializations), "specialization"),
@@ -241,15 +246,13 @@ def _describe_one(record: Record, color: bool) -> str:
         _count(sum(s.kernels for s in record.specializations), "kernel"),
         _count(len(record.breaks), "graph break"),
     )
-    lines = [f"{bold}{record.name}{reset}: {', '.join(counts)}"]
+    lines = [f"{_bold(record.name, color)}: {', '.join(counts)}"]
     for number, specialization in enumerate(record.specializations):
         lines.append(f"  specialization {number}")
         for segment in specialization.specialized.segments:
             nodes = segment.graph_module.graph.nodes
             calls = sum(node.op.startswith("call_") for node in nodes)
             lines.append(f"    {segment.name}: {_count(calls, 'operation')}")
-        for guard in specialization.guards.guards:
-            lines.append(f"    guard: {_guard_text(guard)}")
     lines += [f"  recompiled because of {reason}" for reason in record.recompiles]
     for diagnostic, times in Counter(record.breaks).items():
         shown = diagnostic
@@ -258,6 +261,21 @@ def _describe_one(record: Record, color: bool) -> str:
         text = render(shown, color)
         lines += ["", *(f"  {line}".rstrip() for line in text.splitlines())]
     return "\n".join(lines)
+
+
+def _guards_of(record: Record, color: bool) -> str:
+    """The guards of one function, or nothing if it has none."""
+    lines = [f"guards of {_bold(record.name, color)}"]
+    for number, specialization in enumerate(record.specializations):
+        if specialization.guards.guards:
+            lines.append(f"  specialization {number}")
+        for guard in specialization.guards.guards:
+            lines.append(f"    guard: {_guard_text(guard)}")
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
+def _bold(text: str, color: bool) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if color else text
 
 
 def _guard_text(guard: Guard | TensorGuard) -> str:

@@ -28,11 +28,13 @@ class ScriptFailed(Exception):
 
     Attributes:
         text: What to print: the script's traceback, or one line.
+        namespace: The script's names, as far as it has got.
     """
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+        self.namespace: dict[str, Any] = {}
 
 
 def compile_script(path: str) -> types.CodeType:
@@ -86,6 +88,9 @@ def loaded(
         with user_code(path):
             exec(code, module.__dict__)
         yield module.__dict__
+    except ScriptFailed as failure:
+        failure.namespace = module.__dict__
+        raise
     finally:
         sys.argv = argv
         sys.path[:] = search

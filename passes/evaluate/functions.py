@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from srcjit.diagnostics import GraphBreak
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
+from ..flow import deleted
 from ..scopes import (
     all_names,
     declared,
@@ -158,14 +159,26 @@ def check_inlinable(source: FunctionSource) -> None:
 
 
 def check_super(source: FunctionSource) -> None:
-    """Raises a Break for a function that calls `super()` without having an argument.
+    """Raises a Break for a function that calls `super()` and may have no argument then.
 
-    In another function `super` would find the one of that.
+    In another function `super` would find the one of that, and say other things of none.
     """
-    if "super" in reads(source.tree.body) and not parameter_names(source.tree.params):
+    read = reads(source.tree.body)
+    if "super" not in read:
+        return
+    parameters = parameter_names(source.tree.params)
+    what = "" if parameters else "has no parameter"
+    # NOTE: `__class__` stands in what `super()` has been spelled out as.
+    if (
+        parameters
+        and "__class__" in read
+        and parameters[0] in deleted(source.tree.body)
+    ):
+        what = f"deletes `{parameters[0]}`"
+    if what:
         raise Break(
             "SJ040",
-            f"`{source.name}` calls `super` and has no parameter",
+            f"`{source.name}` calls `super` and {what}",
             hint="spell the class and the object out: `super(Class, self)`",
         )
 

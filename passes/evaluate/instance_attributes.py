@@ -42,6 +42,8 @@ def load_super(ev: Evaluator, base: SuperValue, name: str) -> Value:
     if cls is None:
         raise Break("SJ020", "`super()` of a value that is not known")
     mro = cls.__mro__
+    if base.owner not in mro:
+        raise Break("SJ030", "raises TypeError: `super` of another class's object")
     for owner in mro[mro.index(base.owner) + 1 :]:
         if name in owner.__dict__:
             static = owner.__dict__[name]

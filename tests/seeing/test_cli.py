@@ -223,9 +223,9 @@ def test_bisect_finds_the_stage(tmp_path, monkeypatch):
 # ── Bad input ───────────────────────────────────────────────────────────────────────
 
 
-def refused(*arguments):
+def refused(*arguments, code=2):
     result = run(*arguments)
-    assert result.exit_code == 2
+    assert result.exit_code == code
     assert result.stdout == ""
     return result.stderr
 
@@ -261,7 +261,7 @@ def test_script_raises_and_keeps_its_traceback(tmp_path, monkeypatch):
         "try:\n    1 / 0\nexcept ZeroDivisionError:\n    inner()\n"
     )
     for command in ("emit", "explain", "bisect"):
-        error = refused(command, "raises.py")
+        error = refused(command, "raises.py", code=2 if command == "bisect" else 1)
         assert error.splitlines()[-1] == "ValueError: my own"
         assert 'File "raises.py", line 2, in inner' in error
         assert "ZeroDivisionError" in error
@@ -277,20 +277,28 @@ def test_script_raises_inside_a_jitted_function(tmp_path, monkeypatch):
         "    y = x.sin()\n    return y @ w\n\n\n"
         "f(torch.ones(3, 4), torch.ones(3, 4))\n"
     )
-    error = refused("emit", "raises.py", "-o", "out")
+    result = run("emit", "raises.py")
+    assert result.exit_code == 1
+    assert "def segment_0" in result.stdout  # of what had been compiled until then
+    error = result.stderr
     assert error.splitlines()[-1].startswith("RuntimeError: mat1 and mat2 shapes")
     files = [line for line in error.splitlines() if line.startswith("  File ")]
     assert files == [
         '  File "raises.py", line 10, in <module>',
         '  File "raises.py", line 7, in f',
     ]
-    assert not Path("out").exists()
+    assert run("emit", "raises.py", "-o", "out", "--fn", "f").exit_code == 1
+    assert [*Path("out").iterdir()]
+    result = run("explain", "raises.py")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("f: 1 specialization, 1 segment")
+    assert result.stderr.splitlines()[-1] == error.splitlines()[-1]
 
 
 def test_script_leaves_with_a_status(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("leaves.py").write_text("import sys\n\nsys.exit(3)\n")
-    assert refused("emit", "leaves.py") == "leaves.py: the script left with 3\n"
+    assert refused("emit", "leaves.py", code=1) == "leaves.py: the script left with 3\n"
 
 
 def test_names_that_are_not_there(script):
@@ -319,7 +327,7 @@ def test_bad_arguments(script):
     )
     assert "name it with --fn" in refused("emit", script, "--args", "3")
     assert "TypeError" in refused(
-        "emit", script, "--fn", "wave", "--args", "1, 2, 3, 4"
+        "emit", script, "--fn", "wave", "--args", "1, 2, 3, 4", code=1
     )
 
 
