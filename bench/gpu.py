@@ -2,9 +2,10 @@
 
     python -m bench.gpu                        everything, as a table
     python -m bench.gpu --only softmax,gelu    some workloads of `bench.gpu_workloads`
+    python -m bench.gpu --workloads breadth    those of `bench.gpu_breadth`
     python -m bench.gpu --without compile      skip a competitor
     python -m bench.gpu --autotune             both compilers also with `mode="max-autotune"`
-    python -m bench.gpu --columns              reductions over columns (`bench.gpu_columns`)
+    python -m bench.gpu --workloads columns    those of `bench.gpu_columns`
     python -m bench.gpu --first                first calls only, each compiler in a process
                                                of its own with empty caches
     python -m bench.gpu --variants             kernels under several schedules, side by side
@@ -26,7 +27,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -42,9 +43,11 @@ from torch import Tensor
 if __name__ == "__main__":  # as a script, this folder is what Python looks into
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from bench.gpu_breadth import BREADTH
 from bench.gpu_columns import COLUMNS
 from bench.gpu_workloads import (
     BF16,
+    F32,
     MEGA,
     WORKLOADS,
     Arguments,
@@ -52,6 +55,9 @@ from bench.gpu_workloads import (
     Workload,
     randn,
 )
+
+SETS = {"table": WORKLOADS, "breadth": BREADTH, "columns": COLUMNS}
+ALL = WORKLOADS | BREADTH | COLUMNS
 
 # --- competitors ----------------------------------------------------------------------------
 
@@ -115,6 +121,12 @@ def errors(results: Sequence[Tensor], references: Sequence[Tensor]) -> Errors:
     relative = ulps = 0.0
     for out, reference in zip(results, references, strict=True):
         wide = out.double()
+        reference = reference.double()
+        if not out.dtype.is_floating_point:
+            # What is rounded may be one off.
+            off = float(((wide - reference).abs() > 1).double().mean())
+            relative = max(relative, off)
+            continue
         size = reference.norm().clamp_min(1e-300)
         distance = float((wide - reference).norm() / size)
         relative = max(relative, distance) if distance == distance else float("nan")
@@ -134,18 +146,36 @@ def outcomes(
     own = tuple(a.clone() if n in workload.mutates else a for n, a in enumerate(args))
     result = function(*own)
     changed = tuple(own[n] for n in workload.mutates)
+    if isinstance(result, tuple):
+        return (*result, *changed)
     return (result, *changed) if isinstance(result, Tensor) else changed
+
+
+def stepped(function: Function) -> Function:
+    """A function of its arguments and its result's gradient that gives all gradients."""
+
+    def step(*args: Tensor) -> tuple[Tensor, ...]:
+        *given, gradient = args
+        with torch.enable_grad():
+            leaves = [a.detach().requires_grad_(a.is_floating_point()) for a in given]
+            result = function(*leaves)
+            wanted = [a for a in leaves if a.requires_grad]
+            return (result.detach(), *torch.autograd.grad(result, wanted, gradient))
+
+    return step
 
 
 def references(workload: Workload, args: Arguments) -> tuple[Tensor, ...]:
     """The outcomes in float64."""
     wide = tuple(a.double() if a.is_floating_point() else a for a in args)
-    return outcomes(workload, workload.function, wide)
+    function = stepped(workload.function) if workload.step else workload.function
+    return outcomes(workload, function, wide)
 
 
-def poison(like: Sequence[Tensor]) -> None:
+def poison(like: Sequence[Tensor], dtype: torch.dtype) -> None:
     """Leaves NaN in the memory that the next tensors of these sizes will get."""
-    held = [torch.full_like(t, float("nan")) for t in like for _ in range(3)]
+    nan = float("nan")
+    held = [torch.full_like(t, nan, dtype=dtype) for t in like for _ in range(3)]
     del held
 
 
@@ -157,9 +187,7 @@ def checked(
     Raises:
         AssertionError: If the result is further off than the workload allows.
     """
-    poison(
-        [w.to(a.dtype) for w, a in zip(wanted, [args[0]] * len(wanted), strict=True)]
-    )
+    poison(wanted, args[0].dtype if args[0].is_floating_point() else F32)
     found = errors(outcomes(workload, call, args), wanted)
     if not found.relative <= workload.tolerance:
         raise AssertionError(
@@ -182,15 +210,24 @@ class Clock:
         self.cache = torch.empty(256 * MEGA, dtype=torch.int8, device="cuda")
 
     def together(
-        self, calls: dict[str, Callable[[], Any]], repeats: int = 30
+        self,
+        calls: Mapping[str, Callable[[], Any]],
+        repeats: int = 30,
+        ahead: int = 1,
     ) -> dict[str, float]:
-        """Median milliseconds of each call with a cold L2 cache; the calls take turns."""
+        """Median milliseconds of each call with a cold L2 cache; the calls take turns.
+
+        Args:
+            calls: What is timed.
+            repeats: How often.
+            ahead: How much longer than usual a call takes to be launched.
+        """
         events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
         for turn in range(repeats + 3):
             for name, call in calls.items():
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 # Until the device is through with this, the host has launched the rest.
-                torch.cuda._sleep(SLEEP)
+                torch.cuda._sleep(SLEEP * ahead)
                 self.cache.zero_()
                 start.record()
                 call()
@@ -250,7 +287,8 @@ class Ceilings:
         if workload.operations:
             return workload.operations / self.rate
         moved = sum(t.numel() * t.element_size() for t in args)
-        for out in outcomes(workload, workload.function, args):
+        function = stepped(workload.function) if workload.step else workload.function
+        for out in outcomes(workload, function, args):
             moved += out.numel() * out.element_size()
         return moved / self.bandwidth
 
@@ -266,16 +304,20 @@ def noting(row: dict[str, Any], competitor: str) -> Iterator[None]:
 
 
 def run_workload(
-    name: str, competitors: Sequence[str], clock: Clock, ceilings: Ceilings
+    name: str,
+    competitors: Sequence[str],
+    clock: Clock,
+    ceilings: Ceilings,
+    repeats: int = 30,
 ) -> dict[str, Any]:
     """Checks and times one workload."""
-    workload = (WORKLOADS | COLUMNS)[name]
+    workload = ALL[name]
     row: dict[str, Any] = {"workload": name}
     calls: dict[str, Function] = {}
     for competitor in competitors:
         call = COMPETITORS[competitor](workload)
         if call is not None:
-            calls[competitor] = call
+            calls[competitor] = stepped(call) if workload.step else call
     for seed in (0, 1):
         torch.manual_seed(seed)
         args = workload.make(1, "cuda")
@@ -293,8 +335,12 @@ def run_workload(
                 del calls[competitor]
         del wanted
         torch.cuda.empty_cache()
+    timed = {c: partial(call, *args) for c, call in calls.items()}
+    if workload.small:
+        return row | {c: host_microseconds(f) / 1e3 for c, f in timed.items()}
     row["floor"] = ceilings.floor(workload, args)
-    return row | clock.together({c: partial(call, *args) for c, call in calls.items()})
+    ahead = 6 if workload.step or len(args) > 8 else 1
+    return row | clock.together(timed, repeats, ahead)
 
 
 def run_overhead(competitors: Sequence[str]) -> dict[str, Any]:
@@ -383,7 +429,7 @@ def run_variants(clock: Clock, ceilings: Ceilings, names: Sequence[str]) -> None
 
     defaults: dict[str, Any] = print_triton.print_kernel.__kwdefaults__  # type: ignore[assignment]
     for name in names:
-        workload = WORKLOADS[name]
+        workload = ALL[name]
         torch.manual_seed(0)
         args = workload.make(1, "cuda")
         calls: dict[str, Callable[[], Any]] = {}
@@ -411,10 +457,13 @@ def check(names: Sequence[str]) -> None:
     import srcjit
 
     for name in names:
-        workload = (WORKLOADS | COLUMNS)[name]
+        workload = ALL[name]
         torch.manual_seed(0)
         args = workload.make(64, "cpu")
-        call = srcjit.jit(workload.function, options={"target": "triton"})
+        call: Function = srcjit.jit(
+            workload.function, fullgraph=True, options={"target": "triton"}
+        )
+        call = stepped(call) if workload.step else call
         found = checked(workload, call, args, references(workload, args))
         print(f"{name:<18} error {found.relative:.1e}, {found.ulps:.1f} ulps")
 
@@ -424,8 +473,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0] if __doc__ else ""
     )
+    parser.add_argument("--workloads", choices=SETS, default="table")
     parser.add_argument("--only", default="")
-    parser.add_argument("--columns", action="store_true")
+    parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--without", default="")
     parser.add_argument("--autotune", action="store_true")
     parser.add_argument("--first", action="store_true")
@@ -434,8 +484,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--json", default="")
     options = parser.parse_args()
-    everything = COLUMNS if options.columns else WORKLOADS
-    names = options.only.split(",") if options.only else list(everything)
+    names = options.only.split(",") if options.only else list(SETS[options.workloads])
     torch.set_grad_enabled(False)
     if options.check:
         check(names)
@@ -465,7 +514,7 @@ def main() -> None:
     rows = [run_overhead(competitors)]
     for name in names:
         start = time.perf_counter()
-        rows.append(run_workload(name, competitors, clock, ceilings))
+        rows.append(run_workload(name, competitors, clock, ceilings, options.repeats))
         print(f"{name}: {time.perf_counter() - start:.1f} s", file=sys.stderr)
         if options.json:  # after each, so that a run that is cut off leaves what it has
             write_json(options.json, ceilings, rows)

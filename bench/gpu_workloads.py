@@ -34,6 +34,9 @@ class Workload:
         tolerance: Largest relative error against float64, ||out - ref|| / ||ref||.
         mutates: Positions of arguments that are changed in place.
         rival: A library's function for the same, timed beside it.
+        step: A step of training: forward, then backward for all floating-point arguments.
+            The last argument is the gradient of the result.
+        small: So small that what a call costs the host is timed.
     """
 
     function: Function
@@ -42,6 +45,8 @@ class Workload:
     tolerance: float = 1e-2
     mutates: tuple[int, ...] = ()
     rival: Function | None = None
+    step: bool = False
+    small: bool = False
 
 
 # --- norms and activations ------------------------------------------------------------------
@@ -147,7 +152,7 @@ def randn(*size: int, dtype: torch.dtype = F32, device: str) -> Tensor:
     return torch.randn(*size, dtype=F32, device=device).to(dtype)
 
 
-def _matrix(
+def matrix(
     rows: int, columns: int, dtype: torch.dtype, vectors: int = 0
 ) -> Callable[[int, str], Arguments]:
     """A matrix and some row vectors."""
@@ -215,15 +220,15 @@ def _attention_arguments(shrink: int, device: str) -> Arguments:
 
 
 WORKLOADS: dict[str, Workload] = {
-    "rms_norm": Workload(rms_norm, _matrix(16384, 8192, BF16, 1)),
-    "layer_norm": Workload(layer_norm, _matrix(16384, 8192, BF16, 2)),
-    "gelu": Workload(gelu, _matrix(16384, 8192, F32), tolerance=1e-5),
-    "softmax": Workload(softmax, _matrix(16384, 8192, F32), tolerance=1e-5),
+    "rms_norm": Workload(rms_norm, matrix(16384, 8192, BF16, 1)),
+    "layer_norm": Workload(layer_norm, matrix(16384, 8192, BF16, 2)),
+    "gelu": Workload(gelu, matrix(16384, 8192, F32), tolerance=1e-5),
+    "softmax": Workload(softmax, matrix(16384, 8192, F32), tolerance=1e-5),
     "cross_entropy": Workload(cross_entropy, _cross_entropy_arguments),
     "swiglu": Workload(swiglu, several(2, BF16, 16384, 8192)),
     "rotary": Workload(rotary, _rotary_arguments),
     "adamw": Workload(adamw, _adamw_arguments, tolerance=1e-5, mutates=(0, 2, 3)),
-    "column_sum": Workload(column_sum, _matrix(16384, 8192, F32), tolerance=1e-4),
+    "column_sum": Workload(column_sum, matrix(16384, 8192, F32), tolerance=1e-4),
     "sum_of_squares": Workload(
         sum_of_squares, several(1, F32, 128 * MEGA), tolerance=1e-5
     ),
@@ -248,10 +253,10 @@ WORKLOADS: dict[str, Workload] = {
         _feed_forward_arguments(4096),
         operations=2 * 2 * 16 * 512 * 4096 * 16384,
     ),
-    "rms_norm_wide": Workload(rms_norm_wide, _matrix(16384, 8192, BF16, 1)),
-    "layer_norm_written": Workload(layer_norm_written, _matrix(16384, 8192, BF16, 2)),
-    "softmax_bf16": Workload(softmax, _matrix(16384, 8192, BF16)),
-    "softmax_long": Workload(softmax, _matrix(2048, 131072, BF16)),
+    "rms_norm_wide": Workload(rms_norm_wide, matrix(16384, 8192, BF16, 1)),
+    "layer_norm_written": Workload(layer_norm_written, matrix(16384, 8192, BF16, 2)),
+    "softmax_bf16": Workload(softmax, matrix(16384, 8192, BF16)),
+    "softmax_long": Workload(softmax, matrix(2048, 131072, BF16)),
     "chain": Workload(chain, several(2, F32, 64 * MEGA), tolerance=1e-5),
 }
 """Memory-bound programs first, then matrix products; the last five are extras."""

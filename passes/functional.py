@@ -145,9 +145,9 @@ def _with_backward(traced: Traced) -> Functional:
     graph = traced.recorder.graph
     gradients = [g for g in traced.gradients if isinstance(g, fx.Node)]
     results = [r for r in traced.results if isinstance(r, fx.Node)]
-    cut = find_cut(
-        graph, traced.tangents.values(), gradients, results, _must_stay(traced)
-    )
+    fixed = _must_stay(traced)
+    _copy_narrow(graph, fixed)
+    cut = find_cut(graph, traced.tangents.values(), gradients, results, fixed)
     late = set(cut.backward)
     if any(is_random(n) for n in late):
         raise CannotRecord("its gradient draws random numbers")
@@ -205,6 +205,34 @@ def _can_lack_tangents(backward: ATenGraph, tangents: list[str]) -> None:
         emit_partial(backward, "backward", tangents)
     except TypeError as error:
         raise CannotRecord(f"its gradient has {error}") from error
+
+
+def _copy_narrow(graph: fx.Graph, fixed: Iterable[fx.Node]) -> None:
+    """Lets a copy of 16 bits be saved where eager saves what it was widened to.
+
+    `x.float()` of an input that may be written to later cannot be computed again from `x`,
+    but from a copy of it, which has half the bytes. Where nothing is saved, there is none.
+    """
+    for node in fixed:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.dtype not in _HALVES:
+            continue
+        widened = [
+            user
+            for user in node.users
+            if user.target is torch.ops.aten._to_copy.default
+            and user.meta["val"].dtype in (torch.float32, torch.float64)
+        ]
+        if not widened:
+            continue
+        with graph.inserting_before(min(widened)):
+            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
+        copy.meta = {**widened[0].meta, "val": torch.empty_like(value)}
+        for user in widened:
+            user.replace_input_with(node, copy)
+
+
+_HALVES = (torch.bfloat16, torch.float16)
 
 
 def _must_stay(traced: Traced) -> set[fx.Node]:

@@ -219,7 +219,8 @@ class Host:
         in_place = self.schedule.in_place
         stored = {d.name: d for d in self.schedule.stored if d not in in_place}
         for d, source in in_place.items():
-            self.named.update({d.node: source.name})
+            if d.kind != EXTERN:
+                self.named.update({d.node: source.name})
         last = last_uses(self.graph, self.schedule, frozenset(released))
         for step in steps:
             if isinstance(step, Launch):
@@ -310,6 +311,11 @@ class Host:
 
     def _call(self, node: fx.Node, in_place: bool = False) -> None:
         value = self.lowered.values[node]
+        if node.meta.get("part_of_input"):
+            self._write_part(node)
+            return
+        # What goes into an input is written there; who counts a kernel's writes counts this.
+        in_place = in_place or value in self.schedule.in_place
         comment = self.comments.get(node, "")
         tail = f"  # {comment}" if comment else ""
         text = spell_call(node, self.text, self.symbols)
@@ -338,6 +344,20 @@ class Host:
                 self.imports["from srcjit.runtime import laid_out"] = None
                 text = f"laid_out({text}, {self._tuple(value.stride)})"
             self.lines.append(f"{node.name} = {text}{tail}")
+
+    def _write_part(self, node: fx.Node) -> None:
+        """Writes a part of an input where it is, or of a copy (`passes.overwrites`)."""
+        first, *rest = node.args
+        assert isinstance(first, fx.Node)
+        value, size, stride, offset = (spell(a, self.text, self.symbols) for a in rest)
+        own = self.lowered.values[node] in self.schedule.in_place
+        whole = f"{self.text(first)}.{'data' if own else 'clone()'}"
+        self.named[node] = name = node.name
+        comment = self.comments.get(node, "")
+        tail = f"  # {comment}" if comment else ""
+        start = f"{name}.storage_offset() + {offset}"
+        part = f"{name}.as_strided({size}, {stride}, {start})"
+        self.lines += [f"{name} = {whole}", f"{part}.copy_({value}){tail}"]
 
     def _attend(self, step: Attend) -> None:
         """The call of a library that computes a whole attention."""

@@ -13,17 +13,21 @@ After:
 
 That is legal when nothing reads the old values afterwards, nobody wants the new values in
 memory of their own, and the kernel itself reads each element of `x` only at the point that
-writes it.
+writes it. A call that makes a copy and writes some elements of it (`index_copy`) writes them
+into the input under the same conditions: the cache of a decoder is not copied at every token.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import sympy
+import torch
+from torch import fx
 
-from .definitions import Definition
-from .groups import Group, Plan
+from .definitions import Definition, Lowered
+from .groups import Group, Plan, base_of, extern_operands
 from .loops import Kernel, Load, Store, walk
 
 Targets = Mapping[Definition, Definition]
@@ -36,17 +40,67 @@ def candidates(plan: Plan, wanted: Targets) -> dict[Definition, Definition]:
     found: dict[Definition, Definition] = {}
     for result, source in wanted.items():
         home = plan.home.get(result)
-        if result not in plan.stored or home is None or home.extern is not None:
+        if home is None or (home.extern is None and result not in plan.stored):
+            continue
+        if home.extern is not None and not overwrites(
+            home.extern, source, result, plan.lowered
+        ):
             continue
         if result.dtype is not source.dtype or result.size != source.size:
             continue
-        if source in found.values():
+        if source in found.values() or _is_wanted_apart(result, plan.lowered):
             continue
         if not any(
             _reads_too_late(g, home, position, result, source) for g in plan.groups
         ):
             found[result] = source
     return found
+
+
+OVERWRITING = frozenset(
+    """
+    index_copy index_add index_put index_fill index_reduce scatter scatter_add
+    scatter_reduce masked_scatter
+    """.split()
+)
+"""Operators that copy their first operand and write some elements of the copy."""
+
+
+def writing_form(node: fx.Node) -> Any:
+    """The overload that writes into its first operand what `node` writes into a copy.
+
+    For a part that `passes.overwrites` has found, that of the part.
+    """
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    name = target.overloadpacket.__name__
+    if node.meta.get("part_of_input"):
+        return torch.ops.aten.copy_.default
+    packet = getattr(torch.ops.aten, f"{name}_", None) if name in OVERWRITING else None
+    return getattr(packet, target._overloadname, None)
+
+
+def overwrites(
+    node: fx.Node, operand: Definition, result: Definition, lowered: Lowered
+) -> bool:
+    """Whether an extern call may write its result into the memory of its first operand.
+
+    PyTorch refuses operands that share memory with what is written.
+    """
+    if writing_form(node) is None or operand.stride != result.stride:
+        return False
+    first, *others = node.all_input_nodes
+    if node.args[0] is not first or lowered.values[first] is not operand:
+        return False
+    read = [d for d in extern_operands(node, lowered) if d is not operand]
+    return len(read) == len(others) and all(base_of(d) is not operand for d in read)
+
+
+def _is_wanted_apart(result: Definition, lowered: Lowered) -> bool:
+    """Whether a result of the graph shows the memory of what goes into the input."""
+    own = [r for r in lowered.results if isinstance(r, Definition)]
+    return sum(base_of(r) is result for r in own) > 1
 
 
 def _reads_too_late(
@@ -58,7 +112,8 @@ def _reads_too_late(
 ) -> bool:
     if group is home:
         return False
-    return result in group.reads or (
+    # What a call has written has the name of its result, what a kernel has not.
+    return (home.extern is None and result in group.reads) or (
         source in group.reads and position[group] > position[home]
     )
 

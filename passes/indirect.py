@@ -24,6 +24,9 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 
 from .loops import Expr, IndexValue, Place, Value, cast, op, text_of
 
+CHECKED = {"cuda"}
+"""Kinds of devices that check indices when they run, in eager mode, too."""
+
 
 class RunTimeIndex(sympy.Symbol):  # type: ignore[misc]
     """A symbol that stands for an int64 value in `0 .. size - 1`; equal if both are."""

@@ -14,7 +14,7 @@ After:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -198,6 +198,18 @@ def stride(index: Expr, axis: Axis) -> Expr:
         substitute(along, {axis.symbol: sympy.Integer(1)})
         - substitute(along, {axis.symbol: sympy.Integer(0)})
     )
+
+
+def share(index: Expr, axes: Sequence[Axis]) -> float:
+    """The share of all points at which an access has an element of its own.
+
+    What a vector is read for, once a row, must not make the matrix be walked across.
+    """
+    repeated = 1
+    for axis in axes:
+        if axis.symbol not in index.free_symbols:
+            repeated *= static(axis.size) or 1024
+    return 1 / max(repeated, 1)
 
 
 def offset_bound(expr: Expr, ranges: Ranges) -> int | None:

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import sympy
 
 from .loops import Kernel, Load, Store, symbols_of, walk
-from .print_triton_axes import accesses, static, stride
+from .print_triton_axes import accesses, share, static, stride
 
 MULTIPROCESSORS = 132
 """Of an H100 or H200; other GPUs have from 80 to 160."""
@@ -87,12 +87,13 @@ def rows_are_columns(kernel: Kernel) -> bool:
     """Whether neighbouring outer points, not neighbouring inner ones, lie side by side."""
     if not kernel.outer:
         return False
-    inner = outer = 0
+    inner = outer = 0.0
     for index, width in accesses(kernel):
         if stride(index, kernel.inner[-1]) == 0:
             continue
-        inner += width * (stride(index, kernel.inner[-1]) == 1)
-        outer += width * (stride(index, kernel.outer[-1]) == 1)
+        moved = width * share(index, (*kernel.outer, *kernel.inner))
+        inner += moved * (stride(index, kernel.inner[-1]) == 1)
+        outer += moved * (stride(index, kernel.outer[-1]) == 1)
     return outer > inner
 
 

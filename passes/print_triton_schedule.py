@@ -54,7 +54,7 @@ from .loops import (
     walk,
 )
 from .online import Form, Raised, online_forms, online_levels
-from .print_triton_axes import accesses, static, stride
+from .print_triton_axes import accesses, share, static, stride
 from .print_triton_columns import MULTIPROCESSORS, column_tile, rows_are_columns
 
 ELEMENTS_PER_THREAD = 8
@@ -131,7 +131,11 @@ def _pointwise(kernel: Kernel) -> Schedule:
     axes = kernel.outer
     found = accesses(kernel)
     unit = {
-        axis: sum(width for index, width in found if stride(index, axis) == 1)
+        axis: sum(
+            width * share(index, axes)
+            for index, width in found
+            if stride(index, axis) == 1
+        )
         for axis in axes
     }
     if len(axes) >= 2:
@@ -207,6 +211,7 @@ def _reduction(kernel: Kernel) -> Schedule:
         return Schedule(groups, tile.looped, tile.warps, stages=tile.stages)
     if length is None or (
         power_of_two(length) * max(1, _held_rows(kernel)) > PERSISTENT_LIMIT
+        or _takes_more_than_rows(kernel, length)
     ):
         return _walk(kernel, outer, inner)
     steps = _steps(kernel, length)
@@ -231,6 +236,28 @@ def _sweeps(kernel: Kernel) -> int:
     stores = any(isinstance(s, Store) and s.level == "inner" for s in kernel.body)
     levels = online_levels(kernel, walking_forms(kernel))
     return max(levels.values(), default=0) + stores
+
+
+def _takes_more_than_rows(kernel: Kernel, length: int) -> bool:
+    """Whether registers would not do for rows that need not be held at all.
+
+    What is dear takes several for each element; a loop does it for a few elements at a time.
+    """
+    if max(reduction_levels(kernel).values()) > 1 or any(
+        isinstance(s, Store) and s.level == "inner" for s in kernel.body
+    ):
+        return False
+    dear = _dear_values(kernel)
+    return dear > 0 and power_of_two(length) * (1 + dear) > PERSISTENT_LIMIT
+
+
+def _dear_values(kernel: Kernel) -> int:
+    """Values of each point that take many instructions."""
+    inner = {a.symbol for a in kernel.inner}
+    return sum(
+        isinstance(v, Op) and v.name in DEAR and bool(symbols_of(v) & inner)
+        for v in kernel.values
+    )
 
 
 def _steps(kernel: Kernel, length: int) -> tuple[int, int] | None:
@@ -289,7 +316,10 @@ def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
     if length is None:
         block, warps = 2048, 8
     elif passes == 1:
-        block, warps = min(8192, power_of_two(length)), 4 if forms else 16
+        dear = _dear_values(kernel)
+        # The more registers an element takes, the fewer a thread has at a time.
+        widest = 8192 if forms or dear == 0 else 4096 if dear < 3 else 2048
+        block, warps = min(widest, power_of_two(length)), 4 if forms else 16
     else:
         # The row is read again: few rows at a time, so that they stay in the L2 cache.
         streams = len(levels) + len(_inner_loads(kernel))

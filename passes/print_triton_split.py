@@ -130,11 +130,8 @@ def _parts(kernel: Kernel) -> int:
     length = static(Group(kernel.inner, 1).size) if kernel.inner else None
     if not kernel.inner or points is None or not length:
         return 1
-    read = {v.buffer for v in kernel.values if isinstance(v, Load)}
-    if any(isinstance(s, Store) and s.buffer in read for s in kernel.body):
-        return (
-            1  # in place: an earlier kernel must not overwrite what a later one reads
-        )
+    if _overwrites_early(kernel):
+        return 1
     if rows_are_columns(kernel):
         return column_parts(kernel, points, length)
     if length <= LONGEST_WHOLE:
@@ -146,6 +143,32 @@ def _parts(kernel: Kernel) -> int:
         # A part that is held whole is read once for its mean and the distances from it.
         return max(parts, -(-length // HELD_PART))
     return parts
+
+
+def _overwrites_early(kernel: Kernel) -> bool:
+    """Whether one of the kernels would write in place what a later one reads.
+
+    All elements of rows are stored by the last kernel, where `in_place.safe` holds as it
+    does in the whole.
+    """
+    levels = online_levels(kernel, _usable_forms(kernel))
+    for store in kernel.body:
+        if not isinstance(store, Store) or store.level != "outer":
+            continue
+        written = max(1, level_of(store.value, levels))
+        for statement in kernel.body:
+            later = (
+                levels[statement.name] > written
+                if isinstance(statement, Reduce)
+                else statement.level == "inner"
+                or level_of(statement.value, levels) > written
+            )
+            if later and any(
+                isinstance(v, Load) and v.buffer == store.buffer
+                for v in walk([statement.value])
+            ):
+                return True
+    return False
 
 
 class _Splitter:

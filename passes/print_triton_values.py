@@ -363,8 +363,8 @@ def index_text(expr: Expr, names: Mapping[Any, str], order: Sequence[Any] = ()) 
                 [paren(visit(node.base), PRODUCT + 1)] * int(node.exp)
             ), PRODUCT
         if kind in ("Max", "Min"):
-            # Triton and Python both have these functions, of two numbers.
-            name = kind.lower()
+            # On the host there are only sizes; in a kernel they may meet positions.
+            name = f"tl.{kind.lower()}imum" if names else kind.lower()
             texts = [visit(a)[0] for a in sorted(node.args, key=str)]
             return reduce(lambda a, b: f"{name}({a}, {b})", texts), ATOM
         raise TypeError(f"an index with {kind}: {node}")

@@ -40,7 +40,9 @@ from .host import (
     simple_return,
     size_symbols,
 )
+from .layouts import lay_out
 from .lower import lower
+from .overwrites import write_parts
 from .plans import ATenGraph, Backward
 from .print_triton_expressions import LIBRARY
 from .products import ride_sums
@@ -296,6 +298,9 @@ class _SegmentWriter:
         if self.stage in ("fuse", "emit"):
             ride_sums(graph, keep_fp32=self.options.keep_fp32)
             ride_activations(graph, keep_fp32=self.options.keep_fp32)
+            lay_out(graph)
+        if top and self._may_write_inputs():
+            write_parts(graph, self.functional.mutations)
         shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)
@@ -414,11 +419,15 @@ class _SegmentWriter:
             return lines
         return [f"with {', '.join(guards)}:", *(f"    {line}" for line in body), last]
 
+    def _may_write_inputs(self) -> bool:
+        """Whether what goes into inputs may be written there before the segment's end."""
+        return self.stage == "emit" and not self.segment.may_raise
+
     def _mutations(
         self, graph: ATenGraph, lowered: Lowered
     ) -> dict[Definition, Definition]:
         """Results that only go into an input, which a kernel may write there itself."""
-        if self.stage != "emit" or self.segment.may_raise:
+        if not self._may_write_inputs():
             return {}
         wanted = [r for r in graph.results if isinstance(r, fx.Node)]
         found: dict[Definition, Definition] = {}

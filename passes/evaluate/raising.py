@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..indirect import CHECKED
 from .frozen import is_frozen
 
 _QUIET = frozenset(
@@ -66,6 +67,14 @@ or of types for which fakes compute the same (PyTorch's kernels refuse some inte
 
 _CHECKS = (torch.nn.functional.one_hot,)
 """Functions that look at what tensors hold before they call an operator; not so on fakes."""
+
+_CHOOSE = frozenset(
+    """
+    index index_put index_copy index_add index_fill index_select index_reduce gather scatter
+    scatter_add scatter_reduce embedding
+    """.split()
+)
+"""Operators that raise on an index out of range, and on nothing else."""
 
 _DIVIDES = frozenset("floor_divide remainder fmod div divide true_divide".split())
 """Pointwise operators that raise on an integer divided by zero."""
@@ -146,6 +155,8 @@ def operator_may_raise(
     name = operator.overloadpacket.__name__
     packet = name.rstrip("_") if not name.endswith("__") else name
     numbers = [v for v in operands if type(v) in (int, float)]
+    if packet in _CHOOSE and _is_checked_by_device(tensors):
+        return False
     if packet in _DIVIDES:
         return whole and not (len(tensors) == 1 and all(numbers))
     if packet == "bernoulli":
@@ -157,6 +168,19 @@ def operator_may_raise(
     if packet not in _QUIET_OPERATORS and name not in _QUIET_OPERATORS:
         return True
     return whole and (packet in _FLOATING or _has_no_kernel(operator, args, kwargs))
+
+
+def _is_checked_by_device(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether an index out of range is the device's to report, some time later.
+
+    A mask as an index is read by the host; where only deterministic algorithms are allowed,
+    some of these operators are refused.
+    """
+    return (
+        all(t.device.type in CHECKED for t in tensors)
+        and not any(t.dtype in (torch.bool, torch.uint8) for t in tensors)
+        and not torch.are_deterministic_algorithms_enabled()
+    )
 
 
 _kernels: dict[Any, bool] = {}

@@ -10,6 +10,7 @@ from . import (
     creation,
     division,
     gathers,
+    interpolation,
     logic,
     pointwise,
     reductions,
@@ -25,6 +26,7 @@ TABLE = {
     **views.TABLE,
     **creation.TABLE,
     **gathers.TABLE,
+    **interpolation.TABLE,
     **reductions.TABLE,
 }
 

@@ -17,7 +17,7 @@ from srcjit.runtime.checks import CHECKED as CHECKED_TARGETS
 
 from ..definitions import Definition, Read
 from ..indexing import Index
-from ..indirect import RunTimeIndex
+from ..indirect import CHECKED, RunTimeIndex
 from ..loops import Const, Expr, IndexValue, Value, cast, op
 from .builder import Builder, NoLoopForm, broadcast
 from .views import position
@@ -25,9 +25,6 @@ from .views import position
 aten = torch.ops.aten
 
 _SAME_ELEMENTS = (aten.unsqueeze.default, aten.view.default)
-
-CHECKED = {"cuda"}
-"""Kinds of devices whose kernels check indices as eager does."""
 
 
 def chosen(value: Value, size: Expr, *, wraps: bool = False) -> Expr:

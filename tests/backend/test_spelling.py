@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import pytest
 import sympy
@@ -15,6 +16,7 @@ from srcjit.passes.spelling import spell_expr
 
 N, M = (sympy.Symbol(name, integer=True, positive=True) for name in "nm")
 NAMES = {N: "n", M: "m"}
+TRITON = SimpleNamespace(maximum=max, minimum=min)
 
 
 def expression(pick: random.Random, depth: int, bounds: bool) -> Expr:
@@ -56,7 +58,8 @@ def test_text_means_the_expression(language: str) -> None:
                 text = print_triton_values.index_text(wanted, NAMES)[0]
         for n, m in (1, 1), (5, 2), (6, 7), (13, 4):
             value = int(wanted.subs({N: n, M: m}))
-            assert eval(text, {"n": n, "m": m}) == value, (wanted, text, n, m)
+            names = {"n": n, "m": m, "tl": TRITON}
+            assert eval(text, names) == value, (wanted, text, n, m)
 
 
 def test_a_quotient_in_a_product_stands_in_brackets() -> None:

@@ -1,0 +1,119 @@
+"""Slices of an input that are written where they are, not into a copy of the whole.
+
+Before (`keys[:, :, 7:8] = k`; the plan says `keys.copy_(slice_scatter)` behind the graph):
+
+    slice_scatter = aten.slice_scatter.default(keys, k, 2, 7, 8)
+    bmm = aten.bmm.default(q, slice_scatter)
+
+After:
+
+    slice_scatter = aten.as_strided_scatter.default(keys, k, (4, 8, 1, 64), (…), 448)
+    bmm = aten.bmm.default(q, slice_scatter)
+
+That has no loop form, so the host calls it, and `passes.in_place` lets it write into `keys`.
+The place is counted from where `keys` begins, which `node.meta["part_of_input"]` says.
+A cache of keys and values then costs a decoder the bytes of one token, as it does in eager
+mode. Small inputs stay as they are: a kernel that copies them all is as fast as a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+from .indexing import as_expr, contiguous_strides, product
+from .partition import is_view
+from .peaks import amount
+from .plans import ATenGraph, Mutation
+
+aten = torch.ops.aten
+
+SMALLEST = 1 << 18
+"""Bytes of an input below which all of it is copied in a kernel."""
+
+VIEW_OF: dict[Any, Any] = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+}
+"""What writes a part -> the view that shows that part."""
+
+
+def write_parts(graph: ATenGraph, mutations: Iterable[Mutation]) -> None:
+    """Rewrites the nodes that write a part of an input which is only to be changed."""
+    order = {node: n for n, node in enumerate(graph.graph_module.graph.nodes)}
+    for mutation in mutations:
+        result = graph.results[mutation.output]
+        source = graph.placeholders[mutation.input]
+        if isinstance(result, fx.Node) and result.target in VIEW_OF:
+            _rewrite(result, source, order)
+
+
+def _rewrite(node: fx.Node, source: fx.Node, order: dict[fx.Node, int]) -> None:
+    whole = source.meta["val"]
+    size = tuple(map(as_expr, whole.size()))
+    dense = tuple(map(as_expr, whole.stride())) == contiguous_strides(size)
+    large = amount(product(size)) * whole.element_size() >= SMALLEST
+    if not dense or not large or _is_read_later(source, order[node], order):
+        return
+    part, written = whole, node
+    shown: Any = source
+    while True:
+        if not _shows(shown, written.args[0]):
+            return
+        view = VIEW_OF[written.target]
+        part = view(part, *map(_value, written.args[2:]))
+        value = written.args[1]
+        shown = (view, written.args[0], tuple(written.args[2:]))
+        if (
+            not isinstance(value, fx.Node)
+            or value.target not in VIEW_OF
+            or len(value.users) > 1
+        ):
+            break
+        written = value
+    given = value.meta.get("val") if isinstance(value, fx.Node) else None
+    if not isinstance(given, torch.Tensor) or given.dtype is not whole.dtype:
+        return
+    if tuple(map(as_expr, given.size())) != tuple(map(as_expr, part.size())):
+        return
+    if 2 * amount(product(tuple(map(as_expr, part.size())))) > amount(product(size)):
+        return
+    offset = part.storage_offset() - whole.storage_offset()
+    node.target = aten.as_strided_scatter.default
+    inner = node.args[1]
+    node.args = (source, value, tuple(part.size()), tuple(part.stride()), offset)
+    node.kwargs = {}
+    node.meta["part_of_input"] = True
+    while isinstance(inner, fx.Node) and inner is not value:
+        gone, inner = inner, inner.args[1]
+        gone.graph.erase_node(gone)
+
+
+def _shows(shown: Any, node: Any) -> bool:
+    """Whether a node is the input, or the view that the part around it is written through."""
+    if isinstance(shown, fx.Node):
+        return shown is node
+    view, base, rest = shown
+    return (
+        isinstance(node, fx.Node)
+        and node.target is view
+        and node.args[0] is base
+        and tuple(node.args[1:]) == rest
+    )
+
+
+def _value(argument: Any) -> Any:
+    return argument.meta["val"] if isinstance(argument, fx.Node) else argument
+
+
+def _is_read_later(node: fx.Node, limit: int, order: dict[fx.Node, int]) -> bool:
+    """Whether the memory of a node is read behind a place, through whatever views."""
+    for user in node.users:
+        if order.get(user, limit + 1) > limit:
+            return True
+        if is_view(user) and _is_read_later(user, limit, order):
+            return True
+    return False
