@@ -8,13 +8,13 @@ becomes, for each block of rows of each `z`:
     for start in range(0, 64, COLUMNS):
         product = tl.dot(query, tl.load(keys))
         score = …                                         # the score function, point by point
-        higher = tl.maximum(peak, tl.max(score, 1, keep_dims=True))
-        weight = exp2_f32((score - higher) * LOG2_E)      # at most 1
-        fading = exp2_f32((peak - higher) * LOG2_E)       # what was seen counts for less
-        total = total * fading + tl.sum(weight, 1, keep_dims=True)
-        mixed = tl.dot(weight, tl.load(values), mixed * fading)
+        higher = tl.maximum(peak, tl.max(score, 1))
+        weight = exp2_f32((score - higher[:, None]) * LOG2_E)   # at most 1
+        fading = exp2_f32((peak - higher) * LOG2_E)             # what was seen counts for less
+        total = total * fading + tl.sum(weight, 1)
+        mixed = tl.dot(weight, tl.load(values), mixed * fading[:, None])
         peak = higher
-    tl.store(…, mixed * (1.0 / total))
+    tl.store(…, mixed * (1.0 / total)[:, None])
 
 A row of which every score is -inf has the total 0 and becomes NaN, as in eager; so does a row
 with a score of +inf or NaN. Blocks that the score function hides from every row of the block
@@ -345,9 +345,11 @@ class _Printer(Expressions):
             self.lines.append(f"{name} = {parts.start(buffer, self.at.symbols)}")
             self.lines.append(f"{name} += {parts.lanes(*lane)}")
         infinite = 'float("-inf")'
+        # NOTE: not of size (ROWS, 1): of what a loop carries, every thread would hold one for
+        # each of its columns, all equal, and would compute them all.
         self.lines += [
-            f"{self.peak} = tl.full((ROWS, 1), {infinite}, tl.float32)",
-            f"{self.total} = tl.full((ROWS, 1), 0.0, tl.float32)",
+            f"{self.peak} = tl.full((ROWS,), {infinite}, tl.float32)",
+            f"{self.total} = tl.full((ROWS,), 0.0, tl.float32)",
             f"{self.mixed} = tl.full((ROWS, WIDTH), 0.0, tl.float32)",
         ]
 
@@ -386,12 +388,13 @@ class _Printer(Expressions):
         value_mask = self._value_mask(start, partial)
         value_live = self._factor(load_text(self.values, value_mask))
         lines += [
-            f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1, keep_dims=True))",
+            f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1))",
             f'{shift} = tl.where({higher} == float("-inf"), 0.0, {higher})',
-            f"{weight} = exp2_f32(({score} - {shift}) * {LOG2_E})",
+            f"{weight} = exp2_f32(({score} - {shift}[:, None]) * {LOG2_E})",
             f"{fading} = exp2_f32(({self.peak} - {shift}) * {LOG2_E})",
-            f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1, keep_dims=True)",
-            f"{self.mixed} = tl.dot({narrow}, {value_live}, {self.mixed} * {fading}{tf32})",
+            f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1)",
+            f"{self.mixed} = tl.dot({narrow}, {value_live}, "
+            f"{self.mixed} * {fading}[:, None]{tf32})",
             f"{self.peak} = {higher}",
             f"{self.keys} += {self.key.step('COLUMNS')}",
             f"{self.values} += {self.value.step('COLUMNS')}",
@@ -501,7 +504,7 @@ class _Printer(Expressions):
 
     def _finish(self) -> None:
         # NOTE: one division for a row; products are off by half a unit of float32 more.
-        result = f"{self.mixed} * (1.0 / {self.total})"
+        result = f"{self.mixed} * (1.0 / {self.total})[:, None]"
         if static(self.attention.columns.size) is None:
             # Over no columns at all, the second product is 0.
             size = paren(index_text(self.attention.columns.size, {}), SUM)
