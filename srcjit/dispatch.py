@@ -18,7 +18,6 @@ adds the specialization, writes the stub anew, and returns what to call.
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import linecache
 import os
@@ -29,7 +28,7 @@ from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
-from srcjit import control, interrupts, ready, shared
+from srcjit import collector, control, interrupts, ready, shared
 from srcjit.compiler import Specialization, compile_specialization
 from srcjit.continuations import make_stub
 from srcjit.diagnostics import (
@@ -150,17 +149,22 @@ class Dispatcher:
         # lock is held.
         with interrupts.later(), held():
             self._attempt(ready.load_compiler)
-            with self.lock:
-                found = self._existing(values)
-                if found is None:
-                    made = self._attempt(lambda: self._shared(values))
-                    if made is None and self._may_compile(values):
-                        made = self._attempt(lambda: self._compile(values))
-                    if made is not None:
-                        self.add(made)
-                        found = made.entry
-                elif self._outdated:
-                    self.regenerate()
+            made = None
+            collector.hold()
+            try:
+                with self.lock:
+                    found = self._existing(values)
+                    if found is None:
+                        made = self._attempt(lambda: self._shared(values))
+                        if made is None and self._may_compile(values):
+                            made = self._attempt(lambda: self._compile(values))
+                        if made is not None:
+                            self.add(made)
+                            found = made.entry
+                    elif self._outdated:
+                        self.regenerate()
+            finally:
+                collector.release(made is not None)
         return found or self.function
 
     def _shared(self, values: tuple[Any, ...]) -> Specialization | None:
@@ -256,16 +260,11 @@ class Dispatcher:
         # NOTE: nothing here is a generator's context manager: an exception that comes from
         # outside (a signal's handler) must not leave the lock taken.
         with control.compile_lock:
-            collecting = gc.isenabled()
             try:
-                # Finalizers and callbacks of the program's would run under the lock.
-                gc.disable()
                 control.compiling.active = True
                 return self._compile_alone(values)
             finally:
                 control.compiling.active = False
-                if collecting:
-                    gc.enable()
 
     def _compile_alone(self, values: tuple[Any, ...]) -> Specialization:
         arguments = self._by_name(values)

@@ -51,9 +51,12 @@ def load_compiler() -> None:
             gc.collect(1)
         try:
             gc.disable()
+            on_gpu = torch.cuda.is_available() and triton_available()
+            if on_gpu:
+                _start_reading_triton()
             for name in MODULES:
                 importlib.import_module(name)
-            if torch.cuda.is_available() and triton_available():
+            if on_gpu:
                 for name in ON_GPU:
                     importlib.import_module(name)
             if collecting and not gc.get_freeze_count():
@@ -64,3 +67,14 @@ def load_compiler() -> None:
         finally:
             if collecting:
                 gc.enable()
+
+
+def _start_reading_triton() -> None:
+    """Lets a thread compute what the first kernel would: a hash of all of Triton, 0.3 s.
+
+    It is part of the names under which Triton keeps kernels on disk.
+    """
+    module = importlib.import_module("triton.runtime.cache")
+    compute = getattr(module, "triton_key", None)
+    if compute is not None:
+        threading.Thread(target=compute, name="srcjit-triton-key", daemon=True).start()
