@@ -234,7 +234,7 @@ if triton.knobs.runtime.interpret:
         rint=_elementwise(torch.round),
     )
     exp_f32, exp2_f32, rsqrt_f32 = libdevice.exp, libdevice.exp2, libdevice.rsqrt
-    tanh_to_bf16 = libdevice.tanh
+    tanh_to_bf16, exp_of_term = libdevice.tanh, libdevice.exp
     fmax = _elementwise(torch.fmax)
     fmin = _elementwise(torch.fmin)
     reduce_max = _reduction(torch.amax)
@@ -289,40 +289,34 @@ else:
         )
 
     @triton.jit
+    def _instruction(x, text: tl.constexpr):
+        return tl.inline_asm_elementwise(
+            text, "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+
+    @triton.jit
     def exp2_f32(x):
         """libdevice's exp2 of a float32, an instruction of the hardware."""
-        return tl.inline_asm_elementwise(
-            "ex2.approx.f32 $0, $1;",
-            "=f,f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
+        return _instruction(x, "ex2.approx.f32 $0, $1;")
 
     @triton.jit
     def rsqrt_f32(x):
         """libdevice's rsqrt of a float32, an instruction of the hardware."""
-        return tl.inline_asm_elementwise(
-            "rsqrt.approx.f32 $0, $1;",
-            "=f,f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
+        return _instruction(x, "rsqrt.approx.f32 $0, $1;")
 
     @triton.jit
     def tanh_to_bf16(x):
         """tanh by the hardware's instruction (relative error 2^-11), to be rounded to bfloat16."""
-        return tl.inline_asm_elementwise(
-            "tanh.approx.f32 $0, $1;",
-            "=f,f",
-            [x],
-            dtype=tl.float32,
-            is_pure=True,
-            pack=1,
-        )
+        return _instruction(x, "tanh.approx.f32 $0, $1;")
+
+    @triton.jit
+    def exp_of_term(x):
+        """exp of a number that is not above 0, for a sum of such that has a term of 1.
+
+        The instruction of the hardware: off by |x| units in the last place of what is exp(x) of
+        the sum, and 0 where the result would be denormal.
+        """
+        return _instruction(x * 1.4426950408889634, "ex2.approx.ftz.f32 $0, $1;")
 
     @triton.jit
     def fmax(a, b):
@@ -407,22 +401,18 @@ def online_max(peak, x):
 def online_scale(before, after):
     """What a sum relative to the maximum `before` is multiplied by for the one after."""
     shift = tl.where(tl.abs(after) == INFINITE, 0.0, after)
-    return tl.exp(before - shift)
+    return exp_of_term(before - shift)
 
 
 @triton.jit
 def online_sum(x, peak):
-    """The sum of exp(x - peak) in each lane.
-
-    NOTE: the hardware's exp is off by |x - peak| units in the last place, but then the term
-    is exp(x - peak) of a sum that has a term of 1: half a unit of the sum.
-    """
+    """The sum of exp(x - peak) in each lane."""
     shift = tl.where(tl.abs(peak) == INFINITE, 0.0, peak)
     if len(x.shape) == 1:
         rows = tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0]))
-        total = tl.sum(tl.exp(rows - shift[None, :]), 0)
+        total = tl.sum(exp_of_term(rows - shift[None, :]), 0)
     else:
-        total = tl.exp(x - shift)
+        total = exp_of_term(x - shift)
     return total
 
 
