@@ -31,7 +31,8 @@ import torch
 from torch.utils._sympy.functions import FloorDiv
 
 from .attention_form import Attention, Visible, visible
-from .loops import Axis, Buffer, Expr, Kernel, Label, Reduce, ScalarArg
+from .attention_score import LARGEST, magnitude, round_trips, rounds_pairs
+from .loops import Axis, Buffer, Expr, Kernel, Label, Op, Reduce, ScalarArg
 from .print_triton import Launch, TritonText
 from .print_triton_axes import static
 from .print_triton_body import WIDTH, aligned
@@ -53,6 +54,7 @@ from .print_triton_values import (
     SIGNATURE,
     SUM,
     TL,
+    Text,
     index_text,
     paren,
 )
@@ -134,6 +136,11 @@ class _Printer(Expressions):
         for p in attention.parameters:
             taken.add(f"{p.name}_ptr" if isinstance(p, Buffer) else str(p))
         super().__init__(kernel, plan, Names(taken))
+        self.rounded = (
+            round_trips(attention.values, attention.product)
+            if rounds_pairs(attention.output.device)
+            else set()
+        )
         self.seen = visible(
             attention.score, attention.rows.symbol, attention.columns.symbol
         )
@@ -279,6 +286,16 @@ class _Printer(Expressions):
         self._sweep(product, label, inside, score)
         self._finish()
 
+    def _operation(self, value: Op) -> Text:
+        if value.name == "cast":
+            (source,) = value.args
+            if value in self.rounded:
+                self.library.add("round_bf16")
+                return f"round_bf16({self.known[source][0]})", ATOM
+            if source in self.rounded:
+                return self.known[source]
+        return super()._operation(value)
+
     def _named_score(self) -> str:
         score = self.attention.score
         text = self._text(score)
@@ -380,7 +397,13 @@ class _Printer(Expressions):
         ]
         if partial:
             lines.append(f'{score} = tl.where({j_live}, {score}, float("-inf"))')
-        self.library.add("exp2_f32")
+        bound = magnitude(self.attention.score)
+        bounded = bound is not None and bound <= LARGEST
+        # No weight is a denormal number, or the instruction that keeps those is called.
+        exp, scaled = (
+            ("exp_of_term", "{}") if bounded else ("exp2_f32", f"({{}}) * {LOG2_E}")
+        )
+        self.library.add(exp)
         higher, weight, fading, shift = map(
             self.names, ("higher", "weight", "fading", "shift")
         )
@@ -390,8 +413,8 @@ class _Printer(Expressions):
         lines += [
             f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1))",
             f'{shift} = tl.where({higher} == float("-inf"), 0.0, {higher})',
-            f"{weight} = exp2_f32(({score} - {shift}[:, None]) * {LOG2_E})",
-            f"{fading} = exp2_f32(({self.peak} - {shift}) * {LOG2_E})",
+            f"{weight} = {exp}({scaled.format(f'{score} - {shift}[:, None]')})",
+            f"{fading} = {exp}({scaled.format(f'{self.peak} - {shift}')})",
             f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1)",
             f"{self.mixed} = tl.dot({narrow}, {value_live}, "
             f"{self.mixed} * {fading}[:, None]{tf32})",

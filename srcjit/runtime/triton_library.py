@@ -38,6 +38,7 @@ from .triton_float8 import (
 __all__ = [
     "exp2_f32",
     "exp_f32",
+    "exp_of_term",
     "floor_divide",
     "fmax",
     "fmin",
@@ -57,6 +58,7 @@ __all__ = [
     "reduce_min",
     "reduce_prod",
     "remainder",
+    "round_bf16",
     "rsqrt_f32",
     "tanh_to_bf16",
     "to_e4m3fn",
@@ -235,6 +237,7 @@ if triton.knobs.runtime.interpret:
     )
     exp_f32, exp2_f32, rsqrt_f32 = libdevice.exp, libdevice.exp2, libdevice.rsqrt
     tanh_to_bf16, exp_of_term = libdevice.tanh, libdevice.exp
+    round_bf16 = _elementwise(lambda x: x.to(torch.bfloat16).to(x.dtype))
     fmax = _elementwise(torch.fmax)
     fmin = _elementwise(torch.fmin)
     reduce_max = _reduction(torch.amax)
@@ -308,6 +311,30 @@ else:
     def tanh_to_bf16(x):
         """tanh by the hardware's instruction (relative error 2^-11), to be rounded to bfloat16."""
         return _instruction(x, "tanh.approx.f32 $0, $1;")
+
+    @triton.jit
+    def round_bf16(x):
+        """A float32 rounded to what a bfloat16 can hold, two by one instruction.
+
+        One by one, as Triton converts, takes a unit that is as slow as that of exp and tanh.
+        """
+        return tl.inline_asm_elementwise(
+            """
+            {
+            .reg .b32 both, low, high;
+            cvt.rn.bf16x2.f32 both, $3, $2;
+            shl.b32 low, both, 16;
+            and.b32 high, both, 0xFFFF0000;
+            mov.b32 $0, low;
+            mov.b32 $1, high;
+            }
+            """,
+            "=f,=f,f,f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=2,
+        )
 
     @triton.jit
     def exp_of_term(x):

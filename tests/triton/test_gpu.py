@@ -94,3 +94,23 @@ def test_tanh_of_every_bfloat16() -> None:
     )
     assert int(off.max()) <= 1
     assert int((off > 0).sum()) < x.numel() // 20
+
+
+def test_round_bf16_of_every_float32() -> None:
+    """Two at once, as one by one."""
+    text = (
+        "import triton\nimport triton.language as tl\n"
+        "from srcjit.runtime.triton_library import round_bf16\n\n"
+        "@triton.jit\n"
+        "def rounded(x_ptr, y_ptr, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y_ptr + i, round_bf16(tl.load(x_ptr + i)))\n"
+    )
+    kernel = load_text(text, "<rounded>").rounded
+    for start in range(-(2**31), 2**31, 2**28):
+        bits = torch.arange(start, start + 2**28, dtype=torch.int32, device="cuda")
+        x = bits.view(torch.float32)
+        y = torch.empty_like(x)
+        launch(kernel, 2**18, x, y, BLOCK=1024)
+        same = y.view(torch.int32) == x.bfloat16().float().view(torch.int32)
+        assert bool((same | (x.isnan() & y.isnan())).all())
