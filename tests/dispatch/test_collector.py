@@ -1,0 +1,89 @@
+"""The garbage collector is off while something is compiled, and then as the program had it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from srcjit import collector
+
+
+class Node:
+    """Garbage by itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def enabled() -> Iterator[None]:
+    assert gc.isenabled()
+    yield
+    gc.enable()
+
+
+def test_what_was_made_is_collected_once_at_the_end() -> None:
+    collector.hold()
+    garbage = weakref.ref(Node())
+    collector.hold()
+    collector.release(True)
+    assert not gc.isenabled() and garbage() is not None
+    collector.release(True)
+    assert gc.isenabled() and garbage() is None
+
+
+def test_what_the_program_turned_off_stays_off() -> None:
+    gc.disable()
+    garbage = weakref.ref(Node())
+    collector.hold()
+    collector.release(True)
+    assert not gc.isenabled() and garbage() is not None
+
+
+def test_the_last_thread_turns_it_on() -> None:
+    go = threading.Event()
+
+    def other() -> None:
+        collector.hold()
+        held.set()
+        go.wait(10)
+        collector.release(False)
+
+    held = threading.Event()
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(10)
+    collector.hold()
+    collector.release(True)
+    assert not gc.isenabled()
+    go.set()
+    thread.join()
+    assert gc.isenabled()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_child_does_not_wait_for_threads_that_it_lacks() -> None:
+    go, held = threading.Event(), threading.Event()
+
+    def other() -> None:
+        collector.hold()
+        held.set()
+        go.wait(10)
+        collector.release(False)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(10)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if gc.isenabled() else 1)
+    _, status = os.waitpid(child, 0)
+    go.set()
+    thread.join()
+    assert status == 0 and gc.isenabled()
