@@ -5,7 +5,7 @@
     python -m bench.gpu --workloads breadth    those of `bench.gpu_breadth`
     python -m bench.gpu --without compile      skip a competitor
     python -m bench.gpu --autotune             both compilers also with `mode="max-autotune"`
-    python -m bench.gpu --workloads columns    those of `bench.gpu_columns`
+    python -m bench.gpu --columns              reductions over columns (`bench.gpu_columns`)
     python -m bench.gpu --first                first calls only, each compiler in a process
                                                of its own with empty caches
     python -m bench.gpu --variants             kernels under several schedules, side by side
@@ -474,6 +474,9 @@ def main() -> None:
         description=__doc__.splitlines()[0] if __doc__ else ""
     )
     parser.add_argument("--workloads", choices=SETS, default="table")
+    parser.add_argument(
+        "--columns", dest="workloads", action="store_const", const="columns"
+    )
     parser.add_argument("--only", default="")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--without", default="")

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import srcjit
 from bench.gpu_breadth import BREADTH
 from srcjit.options import Options
+from srcjit.passes import layouts
 from srcjit.passes.lowerings import gathers, interpolation
 from srcjit.passes.segment import compile_segment
 from srcjit.ptx_info import ptx_info
@@ -86,3 +88,20 @@ def test_nothing_is_spilled(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ptx_info(text)
     assert lines
     assert all(" 0 bytes spilled" in line for line in lines), lines
+
+
+def test_a_depthwise_convolution_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def block(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.gelu(F.conv2d(x, w, b, padding=1, groups=64))
+
+    monkeypatch.setattr(layouts, "DEVICES", {"cpu", "cuda"})
+    args = (meta(2, 64, 16, 16), meta(64, 1, 3, 3), meta(64))
+    text = text_of(block, *args)
+    assert "None, [1, 1], [1, 1]" in text
+    assert "gelu = empty_cpu((2, 64, 16, 16), (16384, 256, 16, 1)" in text
+    x, w, b = (torch.randn(a.size(), dtype=torch.bfloat16) for a in args)
+    with torch.no_grad():
+        given = srcjit.jit(block)(x, w, b)
+        wanted = block(x, w, b)
+    assert given.stride() == wanted.stride()
+    torch.testing.assert_close(given, wanted, rtol=2e-2, atol=2e-2)
