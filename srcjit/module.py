@@ -10,6 +10,7 @@ user's code sees the object and the class that it always saw.
 from __future__ import annotations
 
 import copy
+import functools
 import weakref
 from collections.abc import Callable, Iterator
 from types import FunctionType, MethodType
@@ -21,6 +22,7 @@ from torch.nn.modules import module as torch_module
 
 from srcjit.control import dispatcher_of
 from srcjit.options import Options
+from srcjit.runtime import reader
 from srcjit.unchanged import Unchanged
 
 Jit = Callable[[Any], Any]
@@ -95,7 +97,7 @@ def _make_subclass(cls: type[Module]) -> type[Module]:
         **{name: _shared_slot(name) for name in _slots(cls)},
     }
     if cls.__call__ is Module.__call__ and cls._call_impl is Module._call_impl:
-        body["__call__"] = _call
+        body["__call__"] = _call_without_python() if reader.is_loaded() else _call
     return type.__new__(type(cls), cls.__name__, (_Jitted, cls), body)
 
 
@@ -234,4 +236,15 @@ def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
         ):
             return Module.__call__(self, *args, **kwargs)
         plain.learn(original, _GLOBAL_HOOKS)
+        if reader.is_loaded() and type(self).__dict__.get("__call__") is _call:
+            type(self).__call__ = _call_without_python()
     return stub(original, *args, **kwargs)
+
+
+@functools.cache
+def _call_without_python() -> Any:
+    """What does the same as `_call`, which it calls in all but the common case."""
+    make = getattr(reader.loaded(), "module_call", None)
+    if make is None:
+        return _call
+    return make(_call, torch._C._get_tracing_state, _GLOBAL_HOOKS)

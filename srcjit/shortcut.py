@@ -1,18 +1,18 @@
 """A program that is one recorded segment is replayed straight from its dispatch stub.
 
     def forward(self, x):
-        if asked_0(self, x):
-            replayed = shortcut_0(self, x)
-            if replayed is not None:
-                return replayed
-            if guard_0(self, x):
-                return forward_0(self, x)
+        replayed = shortcut_0(self, x)
+        if replayed is not None:
+            return replayed
+        if guard_0(self, x):
+            return forward_0(self, x)
         return specialize(self, x)(self, x)
 
-`asked_0` is the guard without what it has learned of the objects below its arguments.
-`shortcut_0` (`runtime/replays.cpp`) compares that, and where all tensors lie, in one go and
-launches the recording; so nothing is compared twice, and nothing runs between the last
-comparison and the launch. It returns None where anything is new; then all goes its usual way.
+`shortcut_0` (`runtime/shortcuts.h`) asks what the guard asks at each call (`srcjit.questions`).
+Then it compares what the guard has learned of the objects below its arguments, and where all
+tensors lie, in one go and launches the recording; so nothing is compared twice, and nothing
+runs between the last comparison and the launch. It returns None where anything is new; then
+all goes its usual way.
 
 A program has one if its mode is `"reduce-overhead"`, all it does is to return results of one
 segment, and what its guard learns leads to all inputs that are no arguments.
@@ -23,11 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from srcjit.dynamo import opaque
 from srcjit.passes.program import guard_parameter
+from srcjit.questions import questions
 from srcjit.unchanged import Paths, Unchanged
 
 if TYPE_CHECKING:
@@ -35,16 +34,8 @@ if TYPE_CHECKING:
     from srcjit.runtime.graphs import Graphs
 
 
-class Shortcut(NamedTuple):
-    """What a stub calls; both take one value for each parameter.
-
-    Attributes:
-        asked: Whether the conditions hold that a guard asks at each call.
-        replay: What the program returns, or None if nothing can be replayed.
-    """
-
-    asked: Callable[..., bool]
-    replay: Callable[..., Any]
+Shortcut = Callable[..., Any]
+"""Takes one value for each parameter; returns what the program does, or None."""
 
 
 class Shortcuts:
@@ -97,16 +88,14 @@ class Shortcuts:
         shortcut = self.found.get(number)
         if shortcut is None:
             return tests, {}
-        asked, replay = names(f"asked_{number}"), names(f"shortcut_{number}")
-        replayed = names("replayed")
+        replay, replayed = names(f"shortcut_{number}"), names("replayed")
         lines = [
-            f"if {asked}({values}):",
-            f"    {replayed} = {replay}({values})",
-            f"    if {replayed} is not None:",
-            f"        return {replayed}",
-            *(f"    {line}" for line in tests),
+            f"{replayed} = {replay}({values})",
+            f"if {replayed} is not None:",
+            f"    return {replayed}",
+            *tests,
         ]
-        return lines, {asked: shortcut.asked, replay: shortcut.replay}
+        return lines, {replay: shortcut}
 
     def clear(self) -> None:
         """Forgets all of them."""
@@ -133,30 +122,19 @@ class _Wanted:
         from srcjit.runtime import replays
 
         guard = self.specialization.guard
-        known = [(n, v) for n, v in guard.__globals__.items() if type(v) is Unchanged]
+        known = [v for v in guard.__globals__.values() if type(v) is Unchanged]
         if len(known) != 1 or self.graphs.front is None or self.graphs.copied:
             return None
-        ((name, unchanged),) = known
+        (unchanged,) = known
         program = _program(self.specialization, unchanged, self.graphs)
         if program is None:
             return None
         places, picks = program
-        replay = replays.shortcut(
-            self.graphs.front, unchanged, self._tired, places, picks
+        asked = questions(guard, self.specialization.text)
+        made: Shortcut | None = replays.shortcut(
+            self.graphs.front, unchanged, self._tired, asked, places, picks
         )
-        if replay is None:
-            return None
-        scope = {**guard.__globals__, name: _Assumed}
-        asked = FunctionType(guard.__code__, scope, guard.__name__)
-        return Shortcut(opaque(asked), replay)
-
-
-class _Assumed:
-    """In the place of an `Unchanged` whose snapshots are compared later."""
-
-    @staticmethod
-    def now(*roots: Any) -> tuple[Any, ...]:
-        return ()
+        return made
 
 
 def _only_graphs(scope: Mapping[str, Any]) -> Graphs | None:

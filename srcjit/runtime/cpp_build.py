@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -413,7 +414,20 @@ def start_extension(name: str) -> Build | None:
         return Build(plain.read_text(), "c")
     if not (_TORCH / "include/c10/core/TensorImpl.h").exists():
         return None
-    return Build((_HERE / f"{name}.cpp").read_text(), "c++")
+    return Build(_with_headers((_HERE / f"{name}.cpp").read_text()), "c++")
+
+
+def _with_headers(text: str, seen: set[str] | None = None) -> str:
+    """Puts headers of ours in the place of their names: the text alone says what is built."""
+    seen = set() if seen is None else seen
+
+    def content(found: re.Match[str]) -> str:
+        if found[1] in seen:
+            return ""
+        seen.add(found[1])
+        return _with_headers((_HERE / found[1]).read_text(), seen)
+
+    return re.sub(r'^#include "(\w+\.h)"$', content, text, flags=re.MULTILINE)
 
 
 def extension(name: str) -> ModuleType | None:

@@ -32,7 +32,7 @@ class CudaRecorder:
         self.device = device
         self.questions: Questions = (
             device,
-            _current_device,
+            None if torch.cuda.device_count() == 1 else _current_device,
             _current_stream,
             _is_capturing,
         )

@@ -5,26 +5,13 @@
    inputs lie as they did for a recording of the stream, it launches that. Python gets what it has
    no recording for, with the results, and all other calls as they are.
 
-   A shortcut stands in front of a whole program that is one such segment, behind the conditions
-   that are asked at each call. It compares, in one go, what the guard has learned of objects
-   (`unchanged.cpp`) and where the tensors below them lie.
+   `shortcuts.h` has what replays whole programs.
 
    NOTE: from the first address that is read to the launch, no Python code runs. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <c10/core/TensorImpl.h>
-#include <cstddef>
+#include "tensors.h"
 
 namespace {
-
-PyTypeObject *tensor_type;            /* torch._C.TensorBase */
-Py_ssize_t place;                     /* of the implementation in a tensor */
-
-/* `locate` of `unchanged.cpp`: a snapshot, its roots; the addresses of its leaves -> the leaves */
-typedef PyObject *const *(*Locate)(PyObject *, PyObject *const *, Py_ssize_t, const void **,
-                                   Py_ssize_t);
-Locate locate;                        /* or NULL */
 
 /* cuGraphLaunch: an executable graph, a stream; 0 if it was launched */
 typedef int (*Launch)(void *, void *);
@@ -52,24 +39,16 @@ struct Entry {
     Recording recording[MOST];
 };
 
-/* As `unchanged.cpp` has it. */
-const void *address_of(PyObject *object) {
-    char *at = reinterpret_cast<char *>(object) + place;
-    const c10::TensorImpl *tensor = *reinterpret_cast<c10::TensorImpl **>(at);
-    const c10::Storage &storage = tensor->unsafe_storage();
-    if (storage && tensor->storage_offset() == 0 && tensor->numel())
-        return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
-    return tensor->data();
-}
-
 /* Whether something could be replayed now, and on which stream. */
 bool here_and_now(Entry *self, uintptr_t *stream) {
     if (PyThread_get_thread_ident() != self->thread) return false;
-    PyObject *device = PyObject_CallNoArgs(self->current_device);
-    bool same = device == self->device ||
-                (device && PyObject_RichCompareBool(device, self->device, Py_EQ) == 1);
-    Py_XDECREF(device);
-    if (!same) return false;
+    if (self->current_device != Py_None) {
+        PyObject *device = PyObject_CallNoArgs(self->current_device);
+        bool same = device == self->device ||
+                    (device && PyObject_RichCompareBool(device, self->device, Py_EQ) == 1);
+        Py_XDECREF(device);
+        if (!same) return false;
+    }
     PyObject *made = PyObject_CallOneArg(self->current_stream, self->device);
     if (!made || !PyLong_Check(made)) {
         Py_XDECREF(made);
@@ -89,7 +68,7 @@ bool note(const void **here, PyObject *tensor, PyTypeObject **known) {
         if (!PyObject_TypeCheck(tensor, tensor_type)) return false;
         *known = Py_TYPE(tensor);
     }
-    *here = address_of(tensor);
+    *here = address_of(implementation(tensor));
     return true;
 }
 
@@ -349,7 +328,8 @@ bool prepare_type() {
     return PyType_Ready(&entry_type) == 0;
 }
 
-/* entry(otherwise, device, current_device, current_stream, is_capturing) -> Entry */
+/* entry(otherwise, device, current_device or None: there is only one, current_stream,
+   is_capturing) -> Entry */
 PyObject *entry(PyObject *, PyObject *args) {
     PyObject *otherwise, *device, *current_device, *current_stream, *is_capturing;
     if (!PyArg_ParseTuple(args, "OO!OOO", &otherwise, &PyLong_Type, &device, &current_device,
@@ -369,197 +349,11 @@ PyObject *entry(PyObject *, PyObject *args) {
     return (PyObject *)self;
 }
 
-/* ── shortcuts ─────────────────────────────────────────────────────────────────────────── */
+}  // namespace
 
-enum { PATIENCE = 64 };               /* calls in a row without a replay */
+#include "shortcuts.h"
 
-PyObject *snapshots_name;
-
-struct Shortcut {
-    PyObject_HEAD
-    vectorcallfunc vectorcall;
-    Entry *entry;
-    PyObject *unchanged;              /* has the snapshots */
-    PyObject *tired;
-    Py_ssize_t values, roots, leaves, inputs, misses;
-    Py_ssize_t *root;                 /* which value each root is */
-    Py_ssize_t *input;                /* which value each input is, or -1 - which leaf */
-    Py_ssize_t picks, *pick;          /* of the results, for a tuple; -1: the only one itself */
-    PyObject **object;                /* the roots of this call */
-    const void **leaf;                /* where the leaves lie in this call */
-};
-
-/* Notes where everything lies; the leaves, held, or NULL if something may have changed. */
-PyObject *const *note_all(Shortcut *self, PyObject *snapshots, PyObject *const *args, PyObject *results) {
-    const void **here = self->entry->here;
-    PyTypeObject *known = tensor_type;
-    for (Py_ssize_t i = 0; i < self->roots; i++) self->object[i] = args[self->root[i]];
-    PyObject *const *leaves = NULL;
-    for (Py_ssize_t i = 0; !leaves && i < PyTuple_GET_SIZE(snapshots); i++)
-        leaves = locate(PyTuple_GET_ITEM(snapshots, i), self->object, self->roots, self->leaf,
-                        self->leaves);
-    if (!leaves) return NULL;
-    bool all = true;
-    try {
-        for (Py_ssize_t i = 0; all && i < self->inputs; i++, here++) {
-            Py_ssize_t from = self->input[i];
-            if (from < 0) *here = self->leaf[-1 - from];
-            else all = note(here, args[from], &known);
-        }
-        for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(results); i++, here++)
-            all = note(here, PyTuple_GET_ITEM(results, i), &known);
-    } catch (const std::exception &) {
-        all = false;
-    }
-    if (all) return leaves;
-    for (Py_ssize_t i = 0; i < self->leaves; i++) Py_DECREF(leaves[i]);
-    return NULL;
-}
-
-PyObject *returned(Shortcut *self, PyObject *results) {
-    PyObject *made = self->picks < 0 ? Py_NewRef(PyTuple_GET_ITEM(results, 0))
-                                     : PyTuple_New(self->picks);
-    for (Py_ssize_t i = 0; made && i < self->picks; i++)
-        PyTuple_SET_ITEM(made, i, Py_NewRef(PyTuple_GET_ITEM(results, self->pick[i])));
-    Py_DECREF(results);
-    return made;
-}
-
-/* What the program returns, or NULL if nothing has been done. */
-PyObject *replayed(Shortcut *self, PyObject *const *args) {
-    Entry *entry = self->entry;
-    uintptr_t stream = 0;
-    if (!entry->missed || !entry->count || !here_and_now(entry, &stream)) return NULL;
-    PyObject *allocations = Py_NewRef(entry->allocations);
-    PyObject *results = allocated(allocations);
-    PyObject *snapshots = results ? PyObject_GetAttr(self->unchanged, snapshots_name) : NULL;
-    Recording *found = NULL;
-    PyObject *const *leaves = NULL;
-    /* Other threads may have changed the entry while something was called. */
-    if (snapshots && PyTuple_Check(snapshots) && entry->count &&
-        allocations == entry->allocations &&
-        self->inputs + PyTuple_GET_SIZE(results) == entry->tensors &&
-        (leaves = note_all(self, snapshots, args, results)))
-        found = recorded(entry, stream);
-    if (found) {
-        /* Other threads may drop tensors while it is launched, but those are held. */
-        results = launched(entry, found, results);
-    } else {
-        Py_CLEAR(results);
-    }
-    for (Py_ssize_t i = 0; leaves && i < self->leaves; i++) Py_DECREF(leaves[i]);
-    Py_XDECREF(snapshots);
-    Py_DECREF(allocations);
-    return results ? returned(self, results) : NULL;
-}
-
-PyObject *shortcut_call(PyObject *object, PyObject *const *args, size_t flags, PyObject *names) {
-    Shortcut *self = (Shortcut *)object;
-    if (names || PyVectorcall_NARGS(flags) != self->values)
-        return PyErr_Format(PyExc_TypeError, "a shortcut takes %zd values", self->values);
-    PyObject *made = replayed(self, args);
-    if (made) {
-        self->misses = 0;
-        return made;
-    }
-    /* Whatever it was, it will come again where it belongs. */
-    PyErr_Clear();
-    if (++self->misses == PATIENCE) {
-        PyObject *nothing = PyObject_CallNoArgs(self->tired);
-        if (!nothing) return NULL;
-        Py_DECREF(nothing);
-    }
-    Py_RETURN_NONE;
-}
-
-int shortcut_traverse(PyObject *object, visitproc visit, void *arg) {
-    Shortcut *self = (Shortcut *)object;
-    Py_VISIT(self->entry);
-    Py_VISIT(self->unchanged);
-    Py_VISIT(self->tired);
-    return 0;
-}
-
-void shortcut_free(PyObject *object) {
-    Shortcut *self = (Shortcut *)object;
-    PyObject_GC_UnTrack(object);
-    Py_XDECREF(self->entry);
-    Py_XDECREF(self->unchanged);
-    Py_XDECREF(self->tired);
-    PyMem_Free(self->root);
-    PyMem_Free(self->input);
-    PyMem_Free(self->pick);
-    PyMem_Free(self->object);
-    PyMem_Free(self->leaf);
-    PyObject_GC_Del(object);
-}
-
-PyTypeObject shortcut_type = {PyVarObject_HEAD_INIT(NULL, 0)};
-
-bool prepare_shortcut_type() {
-    shortcut_type.tp_name = "srcjit.runtime.Shortcut";
-    shortcut_type.tp_doc = "Replays a whole program; None where there is nothing to replay.";
-    shortcut_type.tp_basicsize = sizeof(Shortcut);
-    shortcut_type.tp_flags =
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_HAVE_GC;
-    shortcut_type.tp_vectorcall_offset = offsetof(Shortcut, vectorcall);
-    shortcut_type.tp_call = PyVectorcall_Call;
-    shortcut_type.tp_dealloc = shortcut_free;
-    shortcut_type.tp_traverse = shortcut_traverse;
-    return PyType_Ready(&shortcut_type) == 0;
-}
-
-/* The numbers of a tuple, all in [least, most); NULL with an exception otherwise. */
-Py_ssize_t *numbers(PyObject *tuple, Py_ssize_t least, Py_ssize_t most) {
-    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-    Py_ssize_t *made = (Py_ssize_t *)PyMem_Calloc(count + 1, sizeof(Py_ssize_t));
-    if (!made) PyErr_NoMemory();
-    for (Py_ssize_t i = 0; made && i < count; i++) {
-        made[i] = PyLong_AsSsize_t(PyTuple_GET_ITEM(tuple, i));
-        if (!PyErr_Occurred() && made[i] >= least && made[i] < most) continue;
-        if (!PyErr_Occurred()) PyErr_Format(PyExc_ValueError, "there is no %zd", made[i]);
-        PyMem_Free(made);
-        return NULL;
-    }
-    return made;
-}
-
-/* shortcut(entry, unchanged, tired, number of values, roots, number of leaves, inputs, picks) */
-PyObject *shortcut(PyObject *, PyObject *args) {
-    PyObject *entry, *unchanged, *tired, *roots, *inputs, *picks;
-    Py_ssize_t values, leaves;
-    if (!PyArg_ParseTuple(args, "O!OOnO!nO!O", &entry_type, &entry, &unchanged, &tired, &values,
-                          &PyTuple_Type, &roots, &leaves, &PyTuple_Type, &inputs, &picks))
-        return NULL;
-    if (!locate) return PyErr_Format(PyExc_RuntimeError, "nothing is known to be unchanged");
-    bool single = picks == Py_None;
-    if (!single && !PyTuple_Check(picks))
-        return PyErr_Format(PyExc_TypeError, "what is returned is no tuple");
-    Shortcut *self = PyObject_GC_New(Shortcut, &shortcut_type);
-    if (!self) return NULL;
-    memset(&self->vectorcall, 0, sizeof(Shortcut) - offsetof(Shortcut, vectorcall));
-    PyObject_GC_Track((PyObject *)self);
-    self->vectorcall = shortcut_call;
-    self->entry = (Entry *)Py_NewRef(entry);
-    self->unchanged = Py_NewRef(unchanged);
-    self->tired = Py_NewRef(tired);
-    self->values = values;
-    self->roots = PyTuple_GET_SIZE(roots);
-    self->leaves = leaves;
-    self->inputs = PyTuple_GET_SIZE(inputs);
-    self->picks = single ? -1 : PyTuple_GET_SIZE(picks);
-    Py_ssize_t results = PyTuple_GET_SIZE(self->entry->allocations);
-    self->root = numbers(roots, 0, values);
-    if (self->root) self->input = numbers(inputs, -leaves, values);
-    if (self->input && !single) self->pick = numbers(picks, 0, results);
-    self->object = (PyObject **)PyMem_Calloc(self->roots + 1, sizeof(PyObject *));
-    self->leaf = (const void **)PyMem_Calloc(leaves + 1, sizeof(void *));
-    if (!self->input || (!single && !self->pick) || !self->object || !self->leaf) {
-        Py_DECREF(self);
-        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    }
-    return (PyObject *)self;
-}
+namespace {
 
 /* ── the module ────────────────────────────────────────────────────────────────────────── */
 
@@ -585,7 +379,7 @@ PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS,
      "connect(class, where its instances have their implementation, `locate` or None)"},
     {"shortcut", shortcut, METH_VARARGS,
-     "shortcut(entry, unchanged, tired, values, roots, leaves, inputs, picks) -> Shortcut"},
+     "shortcut(entry, unchanged, tired, questions, values, roots, leaves, inputs, picks)"},
     {"entry", entry, METH_VARARGS,
      "entry(otherwise, device, current_device, current_stream, is_capturing) -> Entry"},
     {NULL, NULL, 0, NULL},

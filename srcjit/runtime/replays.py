@@ -24,10 +24,10 @@ from . import cpp_build, reader
 _SOURCE = "replays"
 
 Questions = tuple[
-    int, Callable[[], int], Callable[[int], int | None], Callable[[], bool]
+    int, Callable[[], int] | None, Callable[[int], int | None], Callable[[], bool]
 ]
-"""A device; what says the current device, the current stream of a device, and whether that is
-being captured."""
+"""A device; what says the current device (None where there is only one), the current stream of
+a device, and whether that is being captured."""
 
 
 def entry(
@@ -64,6 +64,7 @@ def shortcut(
     front: Any,
     unchanged: Any,
     tired: Callable[[], None],
+    asked: tuple[tuple[Any, ...], ...],
     places: tuple[int, tuple[int, ...], int, tuple[int, ...]],
     picks: tuple[int, ...] | None,
 ) -> Any:
@@ -75,6 +76,7 @@ def shortcut(
     Args:
         front: What `entry` returned for the program's only segment.
         unchanged: Has the snapshots of the objects that its inputs are reached from.
+        asked: What is asked first (`srcjit.questions`).
         tired: Called when there was nothing to replay many times in a row.
         places: The number of values of a call; which of them the snapshots begin at; the
             number of their leaves; which value each input is, or `-1 - leaf`.
@@ -83,7 +85,7 @@ def shortcut(
     module = _connected()
     if module is None or getattr(reader.loaded(), "locate", None) is None:
         return None
-    return module.shortcut(front, unchanged, tired, *places, picks)
+    return module.shortcut(front, unchanged, tired, asked, *places, picks)
 
 
 @functools.cache

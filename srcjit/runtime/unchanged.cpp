@@ -12,16 +12,10 @@
    row may be read before those in front of it have been compared. A tensor's implementation is
    alive if the tensor points to it, so that is compared before it is read.
 
-   Of PyTorch's headers only c10's are read, which take a second; those with `THPVariable` take
-   nine. Where that has its implementation is found by looking (`connect`). */
+   A pass over a large model waits for its caches, so what is compared is packed. */
 
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <c10/core/TensorImpl.h>
+#include "tensors.h"
 #include <algorithm>
-#include <climits>
-#include <cstddef>
-#include <vector>
 
 #if PY_VERSION_HEX < 0x030D0000 && !defined(Py_GIL_DISABLED)
 #define VERSIONS 1
@@ -33,88 +27,6 @@
 #endif
 
 namespace {
-
-using c10::DispatchKey;
-using c10::TensorImpl;
-
-/* ── tensors ───────────────────────────────────────────────────────────────────────────── */
-
-PyTypeObject *tensor_type;            /* torch._C.TensorBase */
-Py_ssize_t place;                     /* of the implementation in a tensor; 0: not known */
-
-void *word_at(PyObject *object, Py_ssize_t offset) {
-    return *reinterpret_cast<void **>(reinterpret_cast<char *>(object) + offset);
-}
-
-TensorImpl *implementation(PyObject *tensor) {
-    return static_cast<TensorImpl *>(word_at(tensor, place));
-}
-
-bool wants_gradient(const TensorImpl *tensor) {
-    const c10::AutogradMetaInterface *meta = tensor->autograd_meta();
-    return meta && meta->requires_grad();
-}
-
-struct Facts {
-    PyTypeObject *type;               /* held; NULL: nothing is known of this leaf */
-    TensorImpl *tensor;
-    uint64_t keys;
-    caffe2::TypeMeta dtype;
-    c10::Device device;
-    bool wants_gradient;
-    unsigned char dims;
-};
-
-/* NOTE: a pass over a large model waits for its caches, so what is compared is packed. */
-bool is_same(const Facts &facts, const int64_t *numbers, PyObject *leaf) {
-    if (Py_TYPE(leaf) != facts.type || implementation(leaf) != facts.tensor) return false;
-    const TensorImpl *tensor = facts.tensor;
-    if (tensor->key_set().raw_repr() != facts.keys || tensor->dtype() != facts.dtype ||
-        tensor->device() != facts.device || wants_gradient(tensor) != facts.wants_gradient)
-        return false;
-    c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
-    if (sizes.size() != facts.dims || strides.size() != facts.dims) return false;
-    for (size_t i = 0; i < facts.dims; i++)
-        if (sizes[i] != numbers[i] || strides[i] != numbers[facts.dims + i]) return false;
-    return true;
-}
-
-const void *address_of(const TensorImpl *tensor) {
-    const c10::Storage &storage = tensor->unsafe_storage();
-    /* Only what begins inside of its memory has to ask libc10 for the size of an element. */
-    if (storage && tensor->storage_offset() == 0 && tensor->numel())
-        return storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
-    return tensor->data();
-}
-
-/* Appends sizes and strides to `numbers`; false if that is no tensor that says all about
-   itself. */
-bool take(Facts *facts, std::vector<int64_t> *numbers, PyObject *leaf) {
-    if (!place || !PyObject_TypeCheck(leaf, tensor_type)) return false;
-    PyObject *address = PyObject_GetAttrString(leaf, "_cdata");
-    void *wanted = address ? PyLong_AsVoidPtr(address) : NULL;
-    Py_XDECREF(address);
-    PyErr_Clear();
-    if (!wanted || word_at(leaf, place) != wanted) return false;
-    const TensorImpl *tensor = implementation(leaf);
-    for (DispatchKey key : {DispatchKey::Python, DispatchKey::NestedTensor,
-                            DispatchKey::FuncTorchBatched, DispatchKey::FuncTorchGradWrapper,
-                            DispatchKey::Functionalize, DispatchKey::Batched})
-        if (tensor->key_set().has(key)) return false;
-    if (tensor->has_symbolic_sizes_strides() || tensor->layout() != c10::kStrided) return false;
-    c10::IntArrayRef sizes = tensor->sizes(), strides = tensor->strides();
-    if (strides.size() != sizes.size() || sizes.size() > UCHAR_MAX) return false;
-    facts->dims = (unsigned char)sizes.size();
-    numbers->insert(numbers->end(), sizes.begin(), sizes.end());
-    numbers->insert(numbers->end(), strides.begin(), strides.end());
-    facts->tensor = implementation(leaf);
-    facts->keys = tensor->key_set().raw_repr();
-    facts->dtype = tensor->dtype();
-    facts->device = tensor->device();
-    facts->wants_gradient = wants_gradient(tensor);
-    facts->type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(leaf));
-    return true;
-}
 
 /* addresses(tuple of tensors, *tensors) -> bytes: what `data_ptr` returns for each */
 PyObject *addresses(PyObject *, PyObject *const *args, Py_ssize_t count) {
@@ -202,7 +114,32 @@ PyObject *answers(PyObject *, PyObject *args) {
     return bound(&ask_all_method, calls, wanted);
 }
 
-/* connect(class, tensors) -> where they have their implementation, or 0 if it was not found */
+enum { LOOKED_AT = 160 };              /* bytes; all that autograd knows has been more for years */
+
+/* Has a tensor want a gradient, or no longer, and copies what autograd knows of it. */
+const void *autograd_copy(PyObject *tensor, PyObject *wanted, unsigned char *copy) {
+    PyObject *same = PyObject_CallMethod(tensor, "requires_grad_", "O", wanted);
+    Py_XDECREF(same);
+    const void *meta = same ? implementation(tensor)->autograd_meta() : NULL;
+    if (meta) memcpy(copy, meta, LOOKED_AT);
+    return meta;
+}
+
+/* Where that says whether a tensor wants a gradient, by looking at what changes with it. */
+size_t find_gradient_place(PyObject *tensor) {
+    unsigned char first[LOOKED_AT], second[LOOKED_AT], third[LOOKED_AT];
+    const void *meta = autograd_copy(tensor, Py_True, first);
+    if (!meta || meta != autograd_copy(tensor, Py_False, second) ||
+        meta != autograd_copy(tensor, Py_True, third) || memcmp(first, third, LOOKED_AT))
+        return 0;
+    size_t found = 0, changes = 0;
+    for (size_t i = sizeof(void *); i < LOOKED_AT; i++)
+        if (first[i] != second[i]) found = i, changes++;
+    return changes == 1 && first[found] == 1 && second[found] == 0 ? found : 0;
+}
+
+/* connect(class, tensors) -> where they have their implementation, or 0 if it was not found; they
+   are changed */
 PyObject *connect(PyObject *, PyObject *args) {
     PyTypeObject *type;
     PyObject *tensors;
@@ -227,6 +164,8 @@ PyObject *connect(PyObject *, PyObject *args) {
     if (places == 1) {
         Py_XSETREF(tensor_type, (PyTypeObject *)Py_NewRef((PyObject *)type));
         place = found;
+        gradient_place = find_gradient_place(PyTuple_GET_ITEM(tensors, 0));
+        PyErr_Clear();                /* where no tensor may want one, it stays unknown */
     }
     return PyLong_FromSsize_t(places == 1 ? found : 0);
 }
@@ -244,8 +183,8 @@ struct Row {
     PyObject *object;
     PyDictObject *dict;               /* the object itself, or what its `__dict__` is */
     uint64_t dict_version;
-    int type;                         /* which of the types */
-    int place;                        /* of the pointer to its `__dict__`; 0: it is a dictionary */
+    PyTypeObject *type;               /* NULL: it is a dictionary of a class that it has for good */
+    Py_ssize_t place;                 /* of the pointer to its `__dict__` */
 };
 
 struct Snapshot {
@@ -265,14 +204,14 @@ unsigned int version_of(PyTypeObject *type) {
     return PyType_HasFeature(type, Py_TPFLAGS_VALID_VERSION_TAG) ? type->tp_version_tag : 0;
 }
 
-/* Which of the types of a snapshot that is; -1 if it has no version. There is place for it. */
-int place_of(Snapshot *self, PyTypeObject *type) {
+/* Puts it among the types of a snapshot, where there is place for it; false if it has no version. */
+bool note(Snapshot *self, PyTypeObject *type) {
     for (Py_ssize_t i = self->types; i-- > 0;)
-        if (self->type[i].type == type) return (int)i;
+        if (self->type[i].type == type) return true;
     unsigned int version = version_of(type);
-    if (!version) return -1;
-    self->type[self->types] = {(PyTypeObject *)Py_NewRef((PyObject *)type), version};
-    return (int)self->types++;
+    if (!version) return false;
+    self->type[self->types++] = {(PyTypeObject *)Py_NewRef((PyObject *)type), version};
+    return true;
 }
 
 /* Notes what an object is like; false if it has no dictionary or no versions. */
@@ -285,17 +224,21 @@ bool take(Snapshot *self, Row *row, PyObject *object) {
         row->dict = pointer ? (PyDictObject *)*pointer : NULL;
         row->place = (int)((char *)pointer - (char *)object);
     }
-    row->type = place_of(self, Py_TYPE(object));
-    if (row->type < 0 || !row->dict) return false;
+    /* Only instances of classes that are made at run time may get another class. */
+    bool fixed = !row->place && !PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE);
+    row->type = fixed ? NULL : Py_TYPE(object);
+    if (!note(self, Py_TYPE(object)) || !row->dict) return false;
     row->dict_version = row->dict->ma_version_tag;
     return true;
 }
 
 /* NOTE: all instances of a class have the pointer at the same place; while their attributes are
    not in a dictionary yet, or no longer, it is no dictionary's. */
-bool is_same(const Row &row, const Type *types) {
-    if (Py_TYPE(row.object) != types[row.type].type) return false;
-    if (row.place && word_at(row.object, row.place) != row.dict) return false;
+inline bool is_same(const Row &row) {
+    if (row.type) {
+        if (Py_TYPE(row.object) != row.type) return false;
+        if (row.place && word_at(row.object, row.place) != row.dict) return false;
+    }
     return row.dict->ma_version_tag == row.dict_version;
 }
 
@@ -304,17 +247,19 @@ bool is_same(const Snapshot *self, const void **addresses) {
     for (Py_ssize_t i = 0; i < self->types; i++)
         if (version_of(self->type[i].type) != self->type[i].version) return false;
     for (Py_ssize_t i = 0; i < self->rows; i++)
-        if (!is_same(self->row[i], self->type)) return false;
+        if (!is_same(self->row[i])) return false;
     if (!self->facts) return true;
     const int64_t *numbers = self->numbers;
     Py_ssize_t held = 0;
     try {
         for (Py_ssize_t i = 0; i < self->leaves; i++) {
             const Facts &facts = self->facts[i];
-            if (!is_same(facts, numbers, self->leaf[i])) break;
+            PyObject *leaf = self->leaf[i];
+            if (Py_TYPE(leaf) != facts.type || implementation(leaf) != facts.tensor) break;
+            const void **address = addresses ? addresses + i : NULL;
+            if (!is_alike(facts, numbers, facts.tensor, address)) break;
             numbers += 2 * facts.dims;
-            if (addresses) addresses[i] = address_of(facts.tensor);
-            if (addresses) Py_INCREF(self->leaf[i]);
+            if (addresses) Py_INCREF(leaf);
             held++;
         }
     } catch (const std::exception &) {
@@ -445,6 +390,12 @@ PyObject *snapshot(PyObject *, PyObject *args) {
 
 #endif
 
+}  // namespace
+
+#include "calls.h"
+
+namespace {
+
 PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS,
      "connect(class, tensors) -> where they have their implementation, or 0"},
@@ -457,6 +408,8 @@ PyMethodDef methods[] = {
 #if VERSIONS
     {"snapshot", snapshot, METH_VARARGS,
      "snapshot(number of roots, objects, leaves, with facts) -> Snapshot, or None"},
+    {"module_call", make_module_call, METH_VARARGS,
+     "module_call(otherwise, tracing_state, hooks) -> what a class may have as `__call__`"},
 #endif
     {NULL, NULL, 0, NULL},
 };
