@@ -14,10 +14,7 @@ After:
 
 The rules, by bytes moved through memory:
 
-- what reads nothing, or costs no more to compute again than to load, is never memory;
-- what is used once is computed where it is used;
-- what is read at several points (`x[1:] + x[:-1]`) is computed again for each of them, or by a
-  member of its group, only while that is cheaper than memory is (`AGAIN`);
+- what is cheap is computed where it is read (`passes.inlining`);
 - the rest (*anchors*: results, operands of extern calls, reductions, dear values used twice)
   joins the group of what it reads or of what reads the same, if the iteration spaces agree,
   every value that it takes from the group is the one of its own point, and no extern call or
@@ -32,17 +29,13 @@ from collections.abc import Iterable, Iterator
 
 from torch import fx
 
-from .definitions import EXTERN, MAP, REDUCTION, VIEW, Definition, Lowered
+from .definitions import EXTERN, REDUCTION, VIEW, Definition, Lowered
 from .groups import Group, Plan, base_of, extern_operands
-from .indexing import Index, product, symbol
-from .loops import Expr
+from .inlining import Inlining, points, worth
 from .partition import is_random
-from .peaks import amount, eager_peak, planned_peak
+from .peaks import eager_peak, planned_peak
 from .points import NotHere, Trial
 from .spaces import Frame, same
-
-MAX_INLINED = 200
-"""Primitives that are inlined into one value before it becomes an anchor."""
 
 MAX_FUSED = 800
 """Primitives in a loop nest that nothing more joins: it is no longer memory that it waits for."""
@@ -50,24 +43,18 @@ MAX_FUSED = 800
 DEAR_PRIMITIVES = 7
 """How many primitives more than one a costly primitive counts as: what a C++ compiler inlines."""
 
-AGAIN = {"cpu": 1, "cuda": 4}
-"""Primitives that are rather computed again, for another point, than a byte is moved, by device.
-
-A chain each of whose members reads the one before it at two points (`x[1:] + x[:-1]`) would
-compute its first member `2**n` times.
-"""
-
 
 def plan(lowered: Lowered) -> Plan:
     """Groups the definitions of a graph."""
-    grouping = _Grouping(lowered)
+    inlining = Inlining(lowered)
+    grouping = _Grouping(inlining)
     found = grouping.run()
     if not grouping.hoisted:
         return found
     peak = planned_peak(found)
     if peak <= eager_peak(lowered, lambda d: _read(d, lowered)):
         return found
-    late = _Grouping(lowered, hoist=False).run()
+    late = _Grouping(inlining, hoist=False).run()
     return late if planned_peak(late) < peak else found
 
 
@@ -75,38 +62,28 @@ def _read(d: Definition, lowered: Lowered) -> Iterable[Definition]:
     return extern_operands(d.node, lowered) if d.kind == EXTERN else d.operands
 
 
-MAX_MEETING = 16
-"""Definitions on the ways from the uses of a definition to where they meet."""
-
-
 class _Grouping:
     """Makes one plan; `hoisted` says whether something is computed before its turn."""
 
-    def __init__(self, lowered: Lowered, *, hoist: bool = True) -> None:
-        self.lowered = lowered
+    def __init__(self, found: Inlining, *, hoist: bool = True) -> None:
+        self.lowered, self.live = found.lowered, found.live
         self.hoist, self.hoisted = hoist, False
-        self.readers: dict[Definition, dict[Definition, None]] = {}
-        self.pinned: dict[Definition, None] = {}
-        self.inlined: set[Definition] = set()
-        self.weight: dict[Definition, int] = {}
-        self.dear: dict[Definition, int] = {}
-        self.leaves: dict[Definition, dict[Definition, None]] = {}
+        self.readers, self.pinned = found.readers, found.pinned
+        self.inlined, self.leaves = found.inlined, found.leaves
+        self.weight, self.dear = found.weight, found.dear
         self.home: dict[Definition, Group] = {}
         self.extern: dict[fx.Node, Group] = {}
         self.groups: list[Group] = []
         self.last_random: Group | None = None
 
     def run(self) -> Plan:
-        self._find_uses()
-        for definition in self.lowered.definitions:
-            self._decide(definition)
         for definition in self.lowered.definitions:
             if definition.kind == EXTERN:
                 self._place_extern(definition)
             elif (
                 definition.computed
                 and definition not in self.inlined
-                and self._live(definition)
+                and definition in self.live
             ):
                 self._place(definition)
         self._merge_groups()
@@ -124,130 +101,6 @@ class _Grouping:
             self.lowered,
             frozenset(self.inlined),
         )
-
-    # ── uses ──────────────────────────────────────────────────────────────────────────────
-
-    def _find_uses(self) -> None:
-        live: set[Definition] = set()
-        stack: list[Definition] = []
-
-        def pin(definition: Definition) -> None:
-            self.pinned[base_of(definition)] = None
-            stack.append(definition)
-
-        for result in self.lowered.results:
-            if isinstance(result, Definition):
-                pin(result)
-        for definition in self.lowered.definitions:
-            if definition.kind == EXTERN:
-                for operand in extern_operands(definition.node, self.lowered):
-                    pin(operand)
-        while stack:
-            definition = stack.pop()
-            if definition in live:
-                continue
-            live.add(definition)
-            stack.extend(definition.operands)
-        self.live = live
-        for definition in self.lowered.definitions:
-            if definition in live:
-                for operand in definition.operands:
-                    self.readers.setdefault(operand, {})[definition] = None
-
-    def _live(self, definition: Definition) -> bool:
-        return definition in self.live
-
-    def _uses(self, definition: Definition) -> Iterator[Definition]:
-        """Computed definitions that read this one, directly or through views."""
-        stack = list(reversed(self.readers.get(definition, {})))
-        while stack:
-            reader = stack.pop()
-            if reader.kind == VIEW:
-                stack.extend(reversed(self.readers.get(reader, {})))
-            elif reader.computed:
-                yield reader
-
-    # ── what is inlined ───────────────────────────────────────────────────────────────────
-
-    def _decide(self, d: Definition) -> None:
-        leaves: dict[Definition, None] = {}
-        weight = d.primitives
-        dear = d.dear
-        for operand in (access.operand for access in dict.fromkeys(d.accesses)):
-            if operand.kind == VIEW or operand in self.inlined:
-                leaves.update(self.leaves[operand])
-                weight += self.weight[operand]
-                dear += self.dear[operand]
-            else:
-                leaves[operand] = None
-        self.leaves[d], self.weight[d], self.dear[d] = leaves, weight, dear
-        if d.kind == MAP and d not in self.pinned and self._live(d) and self._inline(d):
-            self.inlined.add(d)
-
-    def _inline(self, d: Definition) -> bool:
-        if d.constant:
-            return True
-        if self.weight[d] > MAX_INLINED:
-            return False
-        uses = list(dict.fromkeys(self._uses(d)))
-        widest = max((_points(u) for u in uses), key=amount, default=d.numel)
-        expands = not (same(widest, d.numel) or _smaller(widest, d.numel))
-        again = self._computed_again(d)
-        if self.dear[d] == 0:
-            if again * self.weight[d] > _worth(d):
-                return False
-            if len(uses) <= 1 or self._meet(uses):
-                return True
-            # Computing again reads the leaves; loading reads `d`, and someone wrote it.
-            cost = sum((leaf.bytes for leaf in self.leaves[d]), start=0 * d.bytes)
-            return not _smaller(d.bytes * 5, cost * 4)
-        return len(uses) <= 1 and not expands and again == 0
-
-    def _meet(self, uses: list[Definition]) -> bool:
-        """True if all that is computed from the uses goes through one of them or their own.
-
-        Then one loop nest reads the leaves, which are in the cache when it reads them again.
-        """
-        order = {d.position: d for d in uses}
-        for _ in range(MAX_MEETING):
-            if len(order) == 1:
-                return True
-            d = order.pop(min(order))
-            if d.kind != MAP or d in self.pinned:
-                return False
-            order.update((u.position, u) for u in self._uses(d))
-        return False
-
-    def _computed_again(self, d: Definition) -> float:
-        """How often it is computed again, at each point, if its readers compute it.
-
-        `x[1:] + x[:-1]` computes each element of `x` twice, so once again. Readers that read
-        it at the same index of their own may share a loop, and count once.
-        """
-        found: dict[tuple[object, ...], float] = {}
-        stack: list[tuple[Definition, tuple[object, ...]]] = [(d, ())]
-        while stack:
-            read, way = stack.pop()
-            for reader in self.readers.get(read, ()):
-                for access in dict.fromkeys(reader.accesses):
-                    if access.operand is not read:
-                        continue
-                    own = reader.folding.full if reader.folding else reader.size
-                    here = way if _is_own(access.index, own) else (access.index, *way)
-                    if reader.kind == VIEW:
-                        stack.append((reader, here))
-                    elif reader.computed:
-                        points = self._reading_points(reader)
-                        found[here] = max(found.get(here, 0.0), points)
-        if len(found) <= 1:
-            return 0.0
-        every = max(amount(d.numel), *found.values(), 1.0)
-        return max(sum(found.values()) / every - 1, 0.0)
-
-    def _reading_points(self, d: Definition) -> float:
-        """Number of points at which `d` is computed: `cat` computes all its pieces at all."""
-        wider = self._uses(d) if d.kind == MAP and d not in self.pinned else ()
-        return max(amount(_points(u)) for u in (d, *wider))
 
     # ── groups ────────────────────────────────────────────────────────────────────────────
 
@@ -319,7 +172,7 @@ class _Grouping:
         vertical = sorted(found, key=lambda g: -g.number)
         siblings: dict[Group, None] = {}
         for leaf in self.leaves[d]:
-            if not same(leaf.numel, _points(d)):
+            if not same(leaf.numel, points(d)):
                 continue
             for reader in self._anchored_readers(leaf):
                 group = self.home.get(reader)
@@ -393,7 +246,7 @@ class _Grouping:
     def _saved(self, group: Group, readers: Iterable[Definition]) -> int:
         """Values that may be computed again if `readers` then need no memory of `group`."""
         read = {leaf for d in readers for leaf in self.leaves[d]}
-        return sum(_worth(m) for m in group.members if m in read)
+        return sum(worth(m) for m in group.members if m in read)
 
     def _may_hoist(self, d: Definition, group: Group) -> bool:
         """True if `d` may be computed with the group, with a note if that is early."""
@@ -499,27 +352,6 @@ class _Grouping:
             done |= 1 << ready.number
             left.remove(ready)
             yield ready
-
-
-def _worth(d: Definition) -> int:
-    """Primitives that cost as much as one element of `d` written to memory and read again."""
-    return AGAIN.get(d.device.type, 1) * 2 * max(d.dtype.itemsize, 4)
-
-
-def _is_own(index: Index, size: tuple[Expr, ...]) -> bool:
-    """True for the index that is the reader's own."""
-    return len(index) == len(size) and all(
-        i == symbol(f"d{k}") for k, i in enumerate(index)
-    )
-
-
-def _points(d: Definition) -> Expr:
-    """Number of points at which `d` reads its operands."""
-    return product(d.folding.full) if d.folding else d.numel
-
-
-def _smaller(first: Expr, second: Expr) -> bool:
-    return amount(first) < amount(second)
 
 
 def _own_frame(d: Definition) -> Frame:

@@ -132,15 +132,19 @@ class Planner:
                 group = groups.setdefault(storage_key(value), [])
                 if not any(value is known for known in group):
                     group.append(value)
+        shared = {
+            storage: group
+            for storage, group in groups.items()
+            if len(group) > 1 or (group[0].requires_grad and group[0]._is_view())
+        }
+        if not shared:
+            return {}
         made: dict[int, int] = {}
         for number, value in enumerate(self.values.values()):
             if isinstance(value, torch.Tensor):
                 made.setdefault(id(_root(value)), number)
         bases: dict[int, Any] = {}
-        for storage, group in groups.items():
-            first = group[0]
-            if len(group) == 1 and not (first.requires_grad and first._is_view()):
-                continue
+        for storage, group in shared.items():
             # What is detached from a tensor is made behind it.
             roots = [_root(g) for g in group]
             bases[storage] = min(roots, key=lambda root: made.get(id(root), 0))

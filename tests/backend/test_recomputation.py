@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from srcjit.passes import grouping
+from srcjit.passes import inlining
 from srcjit.passes.functional import functionalize
 from srcjit.passes.fuse import Schedule, fuse
 from srcjit.passes.loops import Load, Op
@@ -84,7 +84,7 @@ def nodes(schedule: Schedule) -> int:
 def test_kernels_grow_with_the_turns(
     name: str, again: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grouping, "AGAIN", {"cpu": again})
+    monkeypatch.setattr(inlining, "AGAIN", {"cpu": again})
     one, few, many = (nodes(fused(name, turns)) for turns in (1, 4, 12))
     assert few <= one * 4 * (2 + 2 * again)
     assert many <= few * 4
