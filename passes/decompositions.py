@@ -30,6 +30,7 @@ alone when
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -38,6 +39,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from srcjit.runtime.checks import CHECKED, CHECKED_CLASSES
 
+from .kernel_rules import KERNEL_RULES
 from .low_precision import LOW_PRECISION, low_precision_rules
 from .primitives import FLOAT8
 
@@ -53,21 +55,20 @@ native_batch_norm native_batch_norm_backward _native_batch_norm_legit
 _native_batch_norm_legit.no_stats
 _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
 _batch_norm_with_update_functional _batch_norm_no_update batch_norm_backward
-cudnn_batch_norm cudnn_batch_norm_backward _weight_norm_interface
+cudnn_batch_norm cudnn_batch_norm_backward
 """.split()
 
 LOSSES = """
 nll_loss_forward nll_loss2d_forward
-mse_loss mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
-binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
-soft_margin_loss soft_margin_loss_backward
+mse_loss mse_loss_backward smooth_l1_loss huber_loss huber_loss_backward
+binary_cross_entropy binary_cross_entropy_with_logits
 """.split()
 
 ACTIVATION_GRADIENTS = """
 threshold_backward gelu_backward silu_backward tanh_backward elu_backward
 hardswish_backward hardtanh_backward leaky_relu_backward mish_backward
-softplus_backward log_sigmoid_forward log_sigmoid_backward glu glu_backward _prelu_kernel
-_prelu_kernel_backward rrelu_with_noise_backward logit_backward native_dropout_backward
+softplus_backward log_sigmoid_forward log_sigmoid_backward glu _prelu_kernel
+_prelu_kernel_backward rrelu_with_noise_backward native_dropout_backward
 """.split()
 
 VIEW_GRADIENTS = """
@@ -308,6 +309,21 @@ def _unless_float8(rule: Decomposition) -> Decomposition:
     return wide
 
 
+def _unless_too_large(rule: Decomposition) -> Decomposition:
+    """The rule of an operator on a tensor and a number, if the tensor's type has the number."""
+
+    @functools.wraps(rule)
+    def within(x: Any, y: Any) -> Any:
+        tensor, number = (x, y) if isinstance(x, torch.Tensor) else (y, x)
+        dtype = tensor.dtype if tensor.is_floating_point() else torch.float32
+        finite = isinstance(number, int | float) and math.isfinite(number)
+        if finite and abs(number) > torch.finfo(dtype).max:
+            return NotImplemented
+        return rule(x, y)
+
+    return within
+
+
 @functools.cache
 def decompositions() -> dict[Any, Decomposition]:
     """Returns the table: op overload -> function that computes it with simpler ops.
@@ -324,8 +340,11 @@ def decompositions() -> dict[Any, Decomposition]:
             table[op] = pytorch.decomposition_table[op]
             if name in CHECKS_DATA:
                 table[op] = _unless_on_cpu(table[op])
+            if name.startswith("xlogy.Scalar"):
+                table[op] = _unless_too_large(table[op])
             if name == "nll_loss_forward":
                 table[op] = _nll_loss_on_cpu(pytorch.decomposition_table[op])
+    table |= KERNEL_RULES
     table.update(OWN)
     table |= low_precision_rules(table)
     return {

@@ -101,7 +101,7 @@ def _smooth_l1_loss_backward(
     difference = x - target
     inside = factor * difference * grad / width
     outside = torch.where(difference <= -width, -factor * grad, factor * grad)
-    return torch.where(difference.abs() < width, inside, outside)
+    return torch.where(difference.abs() >= width, outside, inside)
 
 
 def _huber_loss_backward(
@@ -116,7 +116,7 @@ def _huber_loss_backward(
     low, high = -factor * grad * width, factor * grad * width
     inside = factor * difference * grad
     outside = torch.where(difference <= -width, low, high)
-    return torch.where(difference.abs() < width, inside, outside)
+    return torch.where(difference.abs() >= width, outside, inside)
 
 
 def _xlogy(x: Any, y: Any) -> Any:

@@ -30,6 +30,7 @@ from .print_triton_schedule import Schedule
 from .print_triton_values import (
     ATOM,
     TL,
+    alone_text,
     const_text,
     identity,
     number_text,
@@ -191,6 +192,8 @@ class KernelPrinter(Expressions):
     def _store(self, statement: Store) -> None:
         index = sympy.sympify(statement.index)
         text, _ = self._text(statement.value)
+        if isinstance(statement.value, Const):
+            text, _ = alone_text(statement.value)
         groups = self.at.groups_of_symbols(index.free_symbols)
         place = self._address(statement.buffer, index, {})
         mask = self.at.mask(groups)

@@ -33,9 +33,11 @@ from .print_triton_positions import Names, Positions
 from .print_triton_schedule import Schedule, is_half_cast, uses
 from .print_triton_values import (
     ATOM,
+    COMPARISONS,
     SUM,
     TL,
     Text,
+    alone_text,
     cast_text,
     const_text,
     float8_name,
@@ -273,15 +275,18 @@ class Expressions:
         typed = typed_operands(name)
         branches = args[1:] if name == "where" else args
         typed = typed or all(isinstance(a, Const) for a in branches)
+        literal = alone_text if name in COMPARISONS else const_text
         texts = [
-            const_text(a, typed=typed) if isinstance(a, Const) else self.known[a]
+            (const_text(a, typed=True) if typed else literal(a))
+            if isinstance(a, Const)
+            else self.known[a]
             for a in args
         ]
         if name != "where" and all(isinstance(a, Const) for a in args):
             # Of literals alone Python would make a number, or divide by zero.
-            literal, _ = texts[0]
-            if not literal.startswith("tl."):
-                made = f"tl.full((), {literal}, {TL[args[0].dtype]})"
+            number, _ = texts[0]
+            if not number.startswith("tl."):
+                made = f"tl.full((), {number}, {TL[args[0].dtype]})"
                 texts[0] = made, ATOM
         if name in REPEATED:
             texts = [

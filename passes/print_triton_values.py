@@ -85,6 +85,9 @@ INFIX: dict[str, tuple[str, int]] = {
     "ge": (">=", COMPARISON),
 }
 
+COMPARISONS = frozenset(n for n, (_, binds) in INFIX.items() if binds == COMPARISON)
+"""Primitives that compare."""
+
 LIBDEVICE = (
     "rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh "
     "asinh acosh atanh erf erfc erfinv lgamma trunc fmod pow atan2 hypot copysign nextafter"
@@ -141,6 +144,14 @@ def const_text(value: Const, *, typed: bool = False) -> Text:
     if not typed or plain:
         return literal
     return f"tl.full((), {literal[0]}, {TL[value.dtype]})", ATOM
+
+
+def alone_text(value: Const) -> Text:
+    """A constant where Triton takes a float's literal for a float32: stored or compared."""
+    exact = value.dtype is not torch.float64 or (
+        value.value == torch.tensor(value.value, dtype=torch.float32).item()
+    )
+    return const_text(value, typed=not exact)
 
 
 def typed_operands(name: str) -> bool:

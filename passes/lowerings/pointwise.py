@@ -143,14 +143,21 @@ def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
     if isinstance(alpha, int | float) and alpha == 1:
         return apply(b, lambda u, v: op(name, u, v), x, y, rounded=rounded)
 
+    # Eager adds the negated number: -0 is 0 where it is an integer, and -0.0 where not.
+    negated = name == "sub" and isinstance(alpha, int | float)
+    signed = -alpha if negated else alpha
+
     def scaled(u: Value, v: Value) -> Value:
         factor = (
-            rounded_number(alpha, b.fake.dtype) if rounded else number(alpha, v.dtype)
+            rounded_number(signed, b.fake.dtype) if rounded else number(signed, v.dtype)
         )
         if not v.dtype.is_floating_point:
-            return op(name, u, op("mul", v, factor))
+            combined = "add" if negated else name
+            return op(combined, u, op("mul", v, factor))
         # One rounding, as in eager's kernels.
-        return op("fma", v, op("neg", factor) if name == "sub" else factor, u)
+        if name == "sub" and not negated:
+            factor = op("neg", factor)
+        return op("fma", v, factor, u)
 
     return apply(b, scaled, x, y, rounded=rounded)
 

@@ -172,6 +172,17 @@ if triton.knobs.runtime.interpret:
     _interpreter_dot = InterpreterBuilder.create_dot
     InterpreterBuilder.create_dot = _dot_as_hardware
 
+    def _spread_as_typed(self: Any, block: Any, x: Any) -> Any:
+        """The interpreter's splat, which makes floats of what a comparison of floats gives."""
+        from triton.runtime.interpreter import TensorHandle
+
+        if x.data.dtype == numpy.bool_:
+            x = TensorHandle(x.data, tl.int1)
+        return _interpreter_splat(self, block, x)
+
+    _interpreter_splat = InterpreterBuilder.create_splat
+    InterpreterBuilder.create_splat = _spread_as_typed
+
     def _patch_tensor(tensor: Any, *scope: Any) -> None:
         """The interpreter's methods of tensors, with an int for a loop's bounds.
 

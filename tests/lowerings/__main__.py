@@ -1,4 +1,4 @@
-"""`python -m tests.lowerings cpp|triton [--quick]`: a JSON line for each dtype and layout."""
+"""`python -m tests.lowerings cpp|triton [--part PART] [--quick]`: a JSON line for each piece."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import os
 import sys
 import time
 
+PARTS = ("table", "pairs", "numbers", "folds")
+
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("language", choices=("cpp", "triton"))
+parser.add_argument("--part", choices=PARTS, action="append", help="all if left out")
+parser.add_argument("--only", default="", help="pieces whose name has this in it")
 parser.add_argument("--quick", action="store_true", help="what the default suite runs")
 options = parser.parse_args()
 if options.language == "triton":
@@ -18,15 +22,43 @@ if options.language == "triton":
 
 import torch  # noqa: E402
 
-from tests.lowerings.run import QUICK, WHOLE, name_of, run  # noqa: E402
+from tests.lowerings.run import (  # noqa: E402
+    QUICK,
+    WHOLE,
+    name_of,
+    pieces,
+    run,
+    sampled,
+)
 
 torch.set_num_threads(min(2, torch.get_num_threads()))
 wrong = False
-for dtype, layout in QUICK if options.quick else WHOLE:
-    start = time.perf_counter()
-    report = run(options.language, dtype, layout, sampled=options.quick)
-    wrong |= bool(report.problems)
+
+
+def report(name: str, problems: list[str], start: float) -> None:
+    """Prints a line."""
+    global wrong
+    wrong |= bool(problems)
     seconds = round(time.perf_counter() - start, 2)
-    line = {"name": name_of(dtype, layout), "problems": report.problems}
-    print(json.dumps({**line, "seconds": seconds}), flush=True)
+    line = {"name": name, "problems": problems, "seconds": seconds}
+    print(json.dumps(line), flush=True)
+
+
+parts = options.part or PARTS
+if "table" in parts:
+    for dtype, layout in QUICK if options.quick else WHOLE:
+        if options.only in name_of(dtype, layout):
+            start = time.perf_counter()
+            made = run(options.language, dtype, layout, sampled=options.quick)
+            report(name_of(dtype, layout), made.problems, start)
+if options.quick:
+    for name, found in sampled(options.language).items():
+        report(name, found, time.perf_counter())
+else:
+    for part in parts:
+        for piece in pieces(part) if part != "table" else ():
+            if options.only in piece.name:
+                start = time.perf_counter()
+                found = piece.problems(options.language)
+                report(f"{part} {piece.name}", found, start)
 sys.exit(int(wrong))

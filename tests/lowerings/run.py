@@ -1,16 +1,27 @@
-"""Runs the table of lowerings for a dtype and a layout."""
+"""Runs pieces of the product of lowerings, dtypes, layouts, shapes and numbers.
+
+table      every row with one dtype and one layout
+pairs      operators of operands of two dtypes
+numbers    operators of a tensor and each of the Python numbers
+folds      reductions over every set of dimensions
+"""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 
 from srcjit.passes.loops import FLOAT8
 from tests.lowerings.compare import problems, recorded
+from tests.lowerings.composed import ELEMENTS, LOST, MOVED, NORMALIZED
+from tests.lowerings.folds import FOLDS, folded
+from tests.lowerings.folds import SHAPES as FOLDED_SHAPES
 from tests.lowerings.operands import DTYPES, LAYOUTS, laid_out, pairs, rows
-from tests.lowerings.table import FOLDED, POINTWISE, SPACE
+from tests.lowerings.promoted import NUMBERED, PROMOTED, SHAPES, mixed, whole
+from tests.lowerings.table import FOLDED, POINTWISE, SPACE, Call, Operands
 
 OTHERS = (torch.float32, torch.bfloat16, torch.int32)
 SELDOM = (torch.int16, torch.int8, *FLOAT8[2:])
@@ -24,10 +35,18 @@ QUICK = [
     # Divisions of literals that are rounded at once.
     (torch.bfloat16, "empty_rows"),
 ]
-"""What the default suite runs: dtypes, contiguous, and each layout with one dtype."""
+"""What the default suite runs of the table: dtypes, contiguous; each layout with one dtype."""
+
+COMPOSED_TOO = [
+    (torch.float32, "contiguous"),
+    (torch.bfloat16, "contiguous"),
+]
+"""Of these the default suite runs the rows of operators that are taken apart, too."""
 
 WHOLE = [(dtype, layout) for dtype in DTYPES for layout in LAYOUTS]
-"""Everything."""
+"""All of the table."""
+
+NUMBERS = tuple(d for d in DTYPES if d not in FLOAT8)
 
 
 @dataclass(frozen=True)
@@ -53,11 +72,87 @@ def run(
     """
     found = []
     step = 6 if sampled and layout != "contiguous" else 1
-    pointwise = list(POINTWISE)[::step]
+    pointwise = {name: POINTWISE[name] for name in list(POINTWISE)[::step]}
+    groups = [(pointwise, pairs), (SPACE, pairs), (FOLDED, rows)]
+    if not sampled or (dtype, layout) in COMPOSED_TOO:
+        groups += [(ELEMENTS, pairs), (MOVED, pairs), (NORMALIZED, rows), (LOST, rows)]
     with recorded() as used, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for group, make in ((pointwise, pairs), (SPACE, pairs), (FOLDED, rows)):
+        for group, make in groups:
             if dtype in FLOAT8 and make is rows:
                 continue  # nothing is computed in them
             found += problems(group, laid_out(make(dtype), layout), language)
     return Report(found, frozenset(used))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the product: calls and operands."""
+
+    part: str
+    name: str
+    rows: Mapping[str, list[Call]]
+    operands: Operands
+
+    def problems(self, language: str, step: int = 1) -> list[str]:
+        """What differs from eager, of one call in `step`."""
+        chosen = {name: calls[::step] for name, calls in self.rows.items()}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                with recorded():
+                    return problems(chosen, self.operands, language)
+            except Exception as reason:
+                if len(chosen) == 1:
+                    return [f"{next(iter(chosen))}: raised {reason!r}"[:500]]
+        found = []  # one of them raises: which?
+        for name, calls in chosen.items():
+            alone = Piece(self.part, self.name, {name: calls}, self.operands)
+            found += alone.problems(language)
+        return found
+
+
+def pieces(part: str) -> list[Piece]:
+    """All of `"pairs"`, `"numbers"` or `"folds"`."""
+    if part == "numbers":
+        return [Piece(part, str(d)[6:], NUMBERED, whole(d)) for d in NUMBERS]
+    if part == "folds":
+        return [
+            Piece(part, name_of(d, shape), FOLDS, folded(d, shape))
+            for d in NUMBERS
+            for shape in FOLDED_SHAPES
+        ]
+    return [
+        Piece(part, f"{name_of(d, str(e)[6:])} {shape}", PROMOTED, mixed(d, e, shape))
+        for d in NUMBERS
+        for e in NUMBERS
+        if d is not e
+        for shape in SHAPES
+    ]
+
+
+SAMPLES = (
+    *(("pairs", f"{pair} {shape}", 5) for pair, shape in zip(
+        ("float32 bfloat16", "uint8 float16", "int64 int8", "bool float64"),
+        ("no_dimension", "row", "tensor", "no_dimension"),
+        strict=True,
+    )),
+    ("numbers", "float64", 61),
+    ("numbers", "bfloat16", 67),
+    ("numbers", "int32", 71),
+    ("folds", "float32 odd", 29),
+    ("folds", "int64 none between", 19),
+)  # fmt: skip
+"""What the default suite runs of them: a part, a piece, and one call in how many."""
+
+
+def sampled(language: str) -> dict[str, list[str]]:
+    """What differs in the samples."""
+    every = {(p.part, p.name): p for part in PARTS[1:] for p in pieces(part)}
+    return {
+        f"{part} {name}": every[part, name].problems(language, step)
+        for part, name, step in SAMPLES
+    }
+
+
+PARTS = ("table", "pairs", "numbers", "folds")

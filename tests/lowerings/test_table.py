@@ -1,9 +1,10 @@
 """Every lowering, as C++ and as Triton in its interpreter, against eager PyTorch.
 
-    python -m tests.lowerings cpp       the whole product of dtypes and layouts
+    python -m tests.lowerings cpp       the whole product (`tests.lowerings.run` has its parts)
     python -m tests.lowerings triton
 
-The default suite runs every dtype contiguous, and every layout for one dtype or two.
+The default suite runs every dtype contiguous, every layout for one dtype or two, and samples
+of pairs of dtypes, of numbers and of sets of dimensions.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from typing import Any
 
 import pytest
 
+from srcjit.passes.decompositions import decompositions
 from srcjit.passes.lowerings import TABLE
-from tests.lowerings.run import QUICK, Report, name_of, run
+from tests.lowerings.composed import COMPOSED_ROWS, ONLY_ON_GPUS
+from tests.lowerings.run import QUICK, SAMPLES, Report, name_of, run, sampled
 from tests.lowerings.table import ROWS
 
 ROOT = Path(__file__).parents[2]
@@ -73,9 +76,26 @@ def test_every_lowering_has_a_row() -> None:
     assert not set(TABLE) & TAKEN_APART
 
 
+def test_every_decomposition_has_a_row() -> None:
+    rows = {*ROWS, *COMPOSED_ROWS, *ONLY_ON_GPUS}
+    names = {op.name().replace("::", ".") for op in decompositions()}
+    without = {n for n in names if n not in rows and n.rpartition(".")[0] not in rows}
+    assert not {n for n in without if n not in rows}
+    assert not set(ROWS) & set(COMPOSED_ROWS)
+
+
 def test_every_row_reaches_its_lowering(in_cpp: dict[str, Report]) -> None:
     reached = frozenset[str]().union(*(r.used for r in in_cpp.values()))
     assert set(TABLE) - reached == WITHOUT_KERNEL
+
+
+def test_samples_as_cpp() -> None:
+    assert not [p for found in sampled("cpp").values() for p in found]
+
+
+@pytest.mark.parametrize("name", [f"{part} {name}" for part, name, _ in SAMPLES])
+def test_samples_as_triton(name: str, in_triton: dict[str, Any]) -> None:
+    assert not in_triton[name]["problems"], "\n".join(in_triton[name]["problems"])
 
 
 @pytest.mark.parametrize("name", [name_of(*what) for what in QUICK])
