@@ -20,7 +20,7 @@ TWO = (
     "add sub mul div pow fmod remainder floor_divide maximum minimum fmax fmin eq ne lt le gt "
     "ge atan2 hypot copysign nextafter logical_and logical_or logical_xor bitwise_and bitwise_or "
     "bitwise_xor bitwise_left_shift bitwise_right_shift true_divide xlogy logaddexp logaddexp2 "
-    "float_power heaviside gcd lcm"
+    "float_power heaviside"
 ).split()
 """Functions of two tensors."""
 
