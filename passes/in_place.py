@@ -119,7 +119,9 @@ def _reads_too_late(
 
 
 def safe(kernel: Kernel, buffer_name: str) -> bool:
-    """True if each element of the buffer is read only at the point that writes it.
+    """True if each element of the buffer is read only at the point that writes it, and before.
+
+    What a statement has read, later ones know without memory.
 
     NOTE: the kernel stores in place last, so that a printer that makes several passes over
     the inner axes has read the old values by then. Another store may be in a later pass, so
@@ -128,18 +130,20 @@ def safe(kernel: Kernel, buffer_name: str) -> bool:
     stores = [
         s for s in kernel.body if isinstance(s, Store) and s.buffer.name == buffer_name
     ]
+    first: dict[Load, int] = {}
     for number, statement in enumerate(kernel.body):
-        later = [s.index for s in kernel.body[number:] if s in stores]
         for value in walk([statement.value]):
             if not (isinstance(value, Load) and value.buffer.name == buffer_name):
                 continue
-            own = any(sympy.expand(value.index - index) == 0 for index in later)
-            if value.indirect or not own:
-                return False
-            if (
+            if value.indirect or (
                 kernel.inner
                 and isinstance(statement, Store)
                 and statement not in stores
             ):
                 return False
+            first.setdefault(value, number)
+    for value, number in first.items():
+        own = [s for s in stores if sympy.expand(value.index - s.index) == 0]
+        if not own or any(s in own for s in kernel.body[:number]):
+            return False
     return True
