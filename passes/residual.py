@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 import tokenize
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -63,6 +65,8 @@ class ResidualBuilder(Reifier):
         """Whether the lines so far only read."""
         self.original: str | None = None
         """The name of the user's function, if the program may run it."""
+        self.saved: set[str] = set()
+        """Variables that hold what somebody may read behind a write to where it was."""
         self.maybe_unbound: set[str] = set()
         """Variables that hold `UNBOUND` where the user's are not bound."""
 
@@ -321,6 +325,7 @@ class ResidualBuilder(Reifier):
 
     def result(self, name: str, parameters: str) -> Residual:
         """Returns the program as one definition."""
+        self._forget_unread()
         head = f"def {name}({parameters}):"
         self.lines[:0] = [
             (f"    {line}", None, "")
@@ -332,6 +337,20 @@ class ResidualBuilder(Reifier):
         origins = {i + 2: o for i, (_, o, _) in enumerate(self.lines) if o is not None}
         notes = {i + 2: note for i, (_, _, note) in enumerate(self.lines) if note}
         return Residual("\n".join(lines) + "\n", origins, dict(self.constants), notes)
+
+    def _forget_unread(self) -> None:
+        """Drops variables that were saved for a reader who has not come.
+
+        They would keep alive what the program lets go of there.
+        """
+        texts = [text.strip() for text, _, _ in self.lines]
+        used = Counter(word for text in texts for word in re.findall(r"\w+", text))
+        unread = {name for name in self.saved if used[name] == 1}
+        self.lines = [
+            entry
+            for entry, text in zip(self.lines, texts, strict=True)
+            if text.partition(" = ")[0] not in unread
+        ]
 
 
 def lines_inside_strings(text: str) -> set[int]:

@@ -194,6 +194,7 @@ def make_resume(
     maybe_unbound: Collection[str] = (),
     unbound_value: str = "UNBOUND",
     apart: Mapping[str, str] | None = None,
+    boxed: Collection[str] = (),
 ) -> FunctionSource:
     """Makes a function of the rest of a program.
 
@@ -213,7 +214,12 @@ def make_resume(
         maybe_unbound: Parameters for which `UNBOUND` is given where they are not bound.
         unbound_value: What the text calls `UNBOUND`.
         apart: Parameters that have another name than their variables; see `kept_apart`.
+        boxed: Those of them that are given in a list of one; see `dropped_with`.
     """
+    apart = apart or {}
+    statements = dropped_with(
+        {name: apart[name] for name in boxed}, statements, origins
+    )
     read, written = reads(list(statements)), writes(list(statements))
     prologue: list[Statement] = []
     for word, names in (("global", global_names), ("nonlocal", nonlocal_names)):
@@ -221,7 +227,7 @@ def make_resume(
         if bound_here:
             prologue.append(line(f"{word} {', '.join(bound_here)}"))
     used = read | captured(list(statements))
-    prologue += taken_over(apart or {})
+    prologue += taken_over(apart, boxed)
     prologue += never_bound(set(unbound) & (used - written))
     for variable in sorted(maybe_unbound):
         prologue.append(
@@ -229,7 +235,7 @@ def make_resume(
                 f"if {variable} is {unbound_value}:\n    del {variable}\n"
             )
         )
-    given = [(apart or {}).get(parameter, parameter) for parameter in params]
+    given = [apart.get(parameter, parameter) for parameter in params]
     tree = function_of(name, given, [*prologue, *statements])
     first = next((s for s in statements if origins.get(s) is not None), None)
     if first is not None:
@@ -258,9 +264,106 @@ def kept_apart(
     return {name: namer.fresh(f"{name}_given") for name in params if name in lost}
 
 
-def taken_over(apart: Mapping[str, str]) -> list[Statement]:
+def taken_over(
+    apart: Mapping[str, str], boxed: Collection[str] = ()
+) -> list[Statement]:
     """Returns what binds variables to the parameters that are `kept_apart`."""
-    return [line(f"{name} = {given}") for name, given in apart.items()]
+    return [
+        line(f"{name} = {given}[0]" if name in boxed else f"{name} = {given}")
+        for name, given in apart.items()
+    ]
+
+
+def dropped_with(
+    boxes: Mapping[str, str], statements: Sequence[Statement], origins: Origins
+) -> list[Statement]:
+    """Has `del` of a variable also empty the list in which the function was given it.
+
+    Whoever has called the function holds what it was given until it returns; so what is
+    deleted on the way is given in a list, and then nobody holds it any more.
+
+    >>> made = dropped_with({"t": "t_given"}, [line("del t, x")], Origins())
+    >>> print(cst.Module(made).code, end="")
+    del t, x; t_given.clear()
+
+    Args:
+        boxes: Variable -> list.
+        statements: What the function does.
+        origins: Origins of the statements.
+    """
+    if not boxes:
+        return list(statements)
+    emptied = _Emptied(boxes, origins)
+    return [s.visit(emptied) for s in statements]  # type: ignore[misc]
+
+
+def deleted_by_name(statements: Iterable[Statement]) -> frozenset[str]:
+    """Returns the variables of which statements have a `del`, outside of other functions."""
+    found = _Deleted()
+    for statement in statements:
+        statement.visit(found)
+    return frozenset(found.names)
+
+
+def _targets_of(node: cst.Del) -> list[str]:
+    targets = (
+        [element.value for element in node.target.elements]
+        if isinstance(node.target, cst.Tuple | cst.List)
+        else [node.target]
+    )
+    return [target.value for target in targets if isinstance(target, cst.Name)]
+
+
+class _Deleted(cst.CSTVisitor):
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def visit_Del(self, node: cst.Del) -> None:
+        self.names.update(_targets_of(node))
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        return False
+
+
+class _Emptied(cst.CSTTransformer):
+    def __init__(self, boxes: Mapping[str, str], origins: Origins) -> None:
+        self.boxes = boxes
+        self.origins = origins
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        return False
+
+    def visit_ClassDef(self, node: cst.ClassDef) -> bool:
+        return False
+
+    def leave_SimpleStatementLine(
+        self,
+        original_node: cst.SimpleStatementLine,
+        updated_node: cst.SimpleStatementLine,
+    ) -> cst.SimpleStatementLine:
+        body: list[cst.BaseSmallStatement] = []
+        for small in original_node.body:
+            body.append(small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT))
+            self.origins.inherit(body[-1], small)
+            for name in _targets_of(small) if isinstance(small, cst.Del) else ():
+                if name in self.boxes:
+                    call = cst.parse_expression(f"{self.boxes[name]}.clear()")
+                    body.append(cst.Expr(call))
+                    self.origins.inherit(body[-1], small)
+        if len(body) == len(original_node.body):
+            return updated_node
+        made = updated_node.with_changes(body=body)
+        self.origins.inherit(made, original_node)
+        return made
+
+    def on_leave(self, original: cst.CSTNode, updated: cst.CSTNode) -> Any:
+        made = super().on_leave(original, updated)
+        if made is not original and isinstance(made, cst.CSTNode):
+            self.origins.inherit(made, original)
+        return made
 
 
 def never_bound(names: Iterable[str]) -> list[Statement]:

@@ -140,6 +140,8 @@ class Evaluator:
         self.overlay: dict[tuple[int, str], Value] = {}
         self.segments: list[Segment] = []
         self.items_taken = 0
+        self.removes = False
+        """Whether the program takes something out of an object that existed before."""
         self.steps: list[Segment] = []
         self._segment_prefix = "segment_"
         while any(

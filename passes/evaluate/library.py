@@ -108,6 +108,12 @@ def dereference(ev: Evaluator, reference: Known) -> Value:
             hint="keep the reference in an attribute, a global variable or an argument "
             "of your own",
         )
+    if ev.removes:
+        raise Break(
+            "SJ015",
+            "a weak reference is asked behind what may drop its object",
+            hint="ask it before",
+        )
     ev.guards.type_of(reference.source, reference.obj)
     return ev.wrap(target, Called(reference.source))
 

@@ -216,6 +216,7 @@ def save_old(ev: Evaluator, target: Source, below_only: bool = False) -> None:
         if getattr(value, "name", None) is None and hasattr(value, "source"):
             name = ev.residual.fresh(first.hint)
             ev.residual.emit(f"{name} = {path}")
+            ev.residual.saved.add(name)
             ev.journal.set_attr(value, "name", name)
 
 

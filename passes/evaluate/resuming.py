@@ -26,7 +26,7 @@ from ..outline import UNBOUND, Box
 from ..program import Continuation, Native
 from ..reachable import reaches
 from ..resume import Block as Rest
-from ..resume import kept_apart, make_resume, rest
+from ..resume import deleted_by_name, kept_apart, make_resume, rest
 from ..scopes import all_names, captured, live_in, parameter_names, reads, writes
 from . import names
 from .frames import Block, Frame
@@ -260,6 +260,8 @@ def _continuation(
     name = ev.namer_for(frame).fresh(label)
     _share_nonlocals(frame)
     apart = kept_apart(params, statements, ev.namer_for(frame))
+    boxed = (apart.keys() & deleted_by_name(statements)) - maybe_unbound - dynamic
+    args = [f"[{a}]" if p in boxed else a for p, a in zip(params, args, strict=True)]
     cells = {**user_cells(ev, frame, statements), **missing}
     source = make_resume(
         name,
@@ -276,6 +278,7 @@ def _continuation(
         maybe_unbound=maybe_unbound,
         unbound_value=ev.namer_for(frame).fixed("UNBOUND"),
         apart=apart,
+        boxed=boxed,
     )
     params = [apart.get(p, p) for p in params]
     dynamic = {apart.get(p, p) for p in dynamic}

@@ -285,6 +285,8 @@ def effect_if_outside(
         kind = base.cls if isinstance(base, (DictValue, SetValue)) else list
         ev.guards.mutated(base.source.guard, kind)
     residual = ev.residual
+    if overwrites:
+        ev.journal.set_attr(ev, "removes", True)
 
     def replay() -> None:
         if base.source is not None and overwrites:
