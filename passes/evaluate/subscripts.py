@@ -21,6 +21,7 @@ from .values import (
     Known,
     ListValue,
     ModuleSlice,
+    Scalar,
     SetValue,
     SliceValue,
     TensorValue,
@@ -44,7 +45,7 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
         raise unknown_operand("a subscript reads")
     match base:
         case TensorValue():
-            return ev.builder.call(
+            return _selected(ev, base, index) or ev.builder.call(
                 "call_function", operator.getitem, [base, index], {}, "item"
             )
         case ListValue():
@@ -70,6 +71,52 @@ def load(ev: Evaluator, base: Value, index: Value) -> Value:
             if isinstance(base, Known):
                 return _known_item(ev, base, index)
     raise Break("SJ020", f"a subscript of {described(base)}")
+
+
+def _selected(ev: Evaluator, base: TensorValue, index: Value) -> Value | None:
+    """`base[:, n]` for a number that stays a symbol: `base.select(1, n)`.
+
+    PyTorch's own subscripts ask a symbol for its value. None where there is no symbol, or an
+    index by tensors or masks.
+    """
+    parts = list(index.items) if isinstance(index, TupleValue) else [index]
+    if not any(map(_is_symbolic, parts)):
+        return None
+    plain = [p.obj if isinstance(p, Known) else p for p in parts]
+    if not all(
+        p is None or p is Ellipsis or type(p) in (int, SliceValue) or _is_symbolic(p)
+        for p in plain
+    ):
+        return None
+    taken = sum(p is not None and p is not Ellipsis for p in plain)
+    more = ev.builder.fake(base).dim() - taken
+    if more < 0 or plain.count(Ellipsis) > 1:
+        return None
+    whole = SliceValue(constant(None), constant(None), constant(None))
+    at, chosen, rest = 0, [], []
+    for part, value in zip(plain, parts, strict=True):
+        if _is_symbolic(part):
+            chosen.append((at, value))
+        rest.append(whole if _is_symbolic(part) else value)
+        at += more if part is Ellipsis else type(part) is not int
+    view: Value = base
+    if any(r is not whole for r in rest):
+        given = TupleValue(rest)
+        view = ev.builder.call(
+            "call_function", operator.getitem, [view, given], {}, "item"
+        )
+    for dim, value in reversed(chosen):
+        args = [view, constant(dim), value]
+        view = ev.builder.call("call_function", torch.select, args, {}, "item")
+    return view
+
+
+def _is_symbolic(value: Any) -> bool:
+    return (
+        isinstance(value, Scalar)
+        and value.kind is int
+        and isinstance(value.symbol, torch.SymInt)
+    )
 
 
 def _key(ev: Evaluator, index: Value) -> Any:
@@ -237,7 +284,9 @@ def store(ev: Evaluator, base: Value, index: Value, value: Value) -> None:
 
 
 def _tensor_store(ev: Evaluator, base: TensorValue, index: Value, value: Value) -> None:
-    ev.builder.store(operator.setitem, [base, index, value])
+    part = _selected(ev, base, index)
+    where = [base, index] if part is None else [part, constant(Ellipsis)]
+    ev.builder.store(operator.setitem, [*where, value])
 
 
 def _list_store(ev: Evaluator, base: ListValue, index: Value, value: Value) -> None:
