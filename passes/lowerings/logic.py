@@ -48,7 +48,7 @@ def comparison(name: str) -> Callable[..., Definition]:
             values = [
                 rounded_number(a, common)
                 if not isinstance(a, Definition)
-                else element(a, read, index, work)
+                else cast(element(a, read, index, common), work)
                 for a in (x, y)
             ]
             return op(name, *values)
@@ -59,8 +59,16 @@ def comparison(name: str) -> Callable[..., Definition]:
 
 
 def logical(name: str) -> Callable[..., Definition]:
+    """Of truth in the common dtype: a float64 that is 0 as a float32 is false beside one."""
+
     def lowering(b: Builder, *arguments: Any) -> Definition:
-        return apply(b, lambda *v: op(name, *v), *arguments, dtype=torch.bool)
+        common = _promoted(*arguments)
+
+        def at(read: Read, index: Index) -> Value:
+            values = (element(a, read, index, common) for a in arguments)
+            return op(name, *(cast(v, torch.bool) for v in values))
+
+        return b.map(at)
 
     return lowering
 

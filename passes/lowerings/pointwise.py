@@ -48,10 +48,16 @@ def apply(
     """
     work = dtype or compute_dtype(b.fake.dtype)
     common = b.fake.dtype if dtype is None else dtype
-    given = arguments
+    # The CPU's kernels take one element in float32 only where it is the second of two.
+    narrow = b.fake.device.type == "cpu"
+    given = [
+        (a, rounded or (narrow and isinstance(a, Definition) and not second))
+        for n, a in enumerate(arguments)
+        for second in [n == 1 and len(arguments) == 2]
+    ]
 
     def at(read: Read, index: Index) -> Value:
-        values = [_operand(a, read, index, work, common, rounded) for a in given]
+        values = [_operand(a, read, index, work, common, r) for a, r in given]
         return cast(function(*values), b.fake.dtype)
 
     return b.map(at)

@@ -133,7 +133,7 @@ def pieces(part: str) -> list[Piece]:
 
 SAMPLES = (
     *(("pairs", f"{pair} {shape}", 5) for pair, shape in zip(
-        ("float32 bfloat16", "uint8 float16", "int64 int8", "bool float64"),
+        ("float32 float64", "uint8 float16", "int64 int8", "bfloat16 float32"),
         ("no_dimension", "row", "tensor", "no_dimension"),
         strict=True,
     )),
