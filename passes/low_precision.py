@@ -53,6 +53,9 @@ def _choose(
     **kwargs: Any,
 ) -> Any:
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    if rule is _xlogy and len(tensors) == 2:
+        common = torch.result_type(*tensors)
+        args = tensors = [t.to(common) for t in tensors]  # type: ignore[assignment]
     dtypes = {t.dtype for t in tensors}
     dtype = dtypes.pop()
     # With several dtypes the kernel's follows from rules of promotion.
