@@ -30,6 +30,7 @@ from .loops import (
     walk,
 )
 from .print_cpp_values import (
+    BUFFERS,
     C_TYPES,
     EXPENSIVE,
     VARIABLES,
@@ -118,6 +119,7 @@ class Body:
             self._scopes[0][parameter] = Text(name)
             return f"{c_type} {name}"
         self.buffers[parameter.name] = name
+        c_type = BUFFERS[parameter.dtype]
         written = any(b.name == parameter.name for b in self.kernel.outputs)
         return f"{c_type}* {name}" if written else f"const {c_type}* {name}"
 

@@ -27,7 +27,7 @@ from .print_cpp_parallel import condition
 from .print_cpp_passes import Pass, Update, passes_of, print_updates, updates_of
 from .print_cpp_reduce import Accumulator
 from .print_cpp_schedule import PARTS, Schedule, is_multiple
-from .print_cpp_values import VARIABLES
+from .print_cpp_values import ARRAYS, VARIABLES
 
 
 def print_columns(body: Body, schedule: Schedule) -> None:
@@ -101,7 +101,7 @@ class _Columns:
             return
         names = [body.fresh(body.hint(v)) for v in values]
         for value, name in zip(values, names, strict=True):
-            body.emit(f"{VARIABLES[value.dtype]} {name}[{self.lanes}];")
+            body.emit(f"{ARRAYS[value.dtype]} {name}[{self.lanes}];")
         with self._each_lane():
             body.define(values)
             for value, name in zip(values, names, strict=True):

@@ -23,7 +23,7 @@ from .pieces import SHORT, Piece, pieces
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
 from .print_cpp_schedule import Schedule, hint, stride_of
-from .print_cpp_values import EXPENSIVE, VARIABLES
+from .print_cpp_values import ARRAYS, EXPENSIVE
 
 _SHARED = 4096
 """Points of a piece that are worth sharing among cores."""
@@ -196,7 +196,7 @@ def _print_stages(
         body.emit(f"const long {end} = smaller({block} + {_BLOCK}, {size});")
         for stage in stages:
             name = body.fresh(body.label(stage).name or f"{stage.name}_block")
-            body.emit(f"{VARIABLES[stage.dtype]} {name}[{_BLOCK}];")
+            body.emit(f"{ARRAYS[stage.dtype]} {name}[{_BLOCK}];")
             body.pragma("simd")
             with body.block(body.loop_head(vector, block, end)):
                 body.define([stage])
@@ -255,7 +255,7 @@ def _print_tiles(body: Body, plan: Schedule, stores: list[Store]) -> None:
         elements = {}
         for load in across:
             name = body.fresh(f"{load.buffer.name}_tile")
-            body.emit(f"{VARIABLES[load.dtype]} {name}[{side}][{side}];")
+            body.emit(f"{ARRAYS[load.dtype]} {name}[{side}][{side}];")
             elements[load] = f"{name}{row}{column}"
         if across:
             with body.block(body.loop_head(vector, *limits[1])):

@@ -32,7 +32,7 @@ from .print_cpp_passes import (
 )
 from .print_cpp_reduce import Accumulator
 from .print_cpp_schedule import PARTS, Schedule, Shape, hint
-from .print_cpp_values import VARIABLES
+from .print_cpp_values import ARRAYS, VARIABLES
 
 
 def print_rows(body: Body, schedule: Schedule) -> None:
@@ -122,7 +122,7 @@ class _Row:
             name = body.fresh(
                 label or f"{value.name}_row" if isinstance(value, Op) else "row"
             )
-            body.emit(f"{VARIABLES[value.dtype]} {name}[{points}];")
+            body.emit(f"{ARRAYS[value.dtype]} {name}[{points}];")
             elements[value] = f"{name}[{body.index(position_in_row(body)).text}]"
         return elements
 

@@ -52,6 +52,13 @@ VARIABLES = C_TYPES | {torch.bfloat16: "float"}
 rounded as eager rounds and goes on in float32 needs no conversion to 16 bits and back, which
 takes a vector loop more instructions than the arithmetic does."""
 
+BUFFERS = C_TYPES | {torch.bool: "boolean"}
+"""Types of what kernels read and write. gcc vectorizes no loop that loads a `bool`; a `boolean` is
+a byte, and what is loaded is compared with 0."""
+
+ARRAYS = VARIABLES | {torch.bool: "boolean"}
+"""Types of temporary arrays."""
+
 # Precedences of C++ operators; a larger one binds more tightly.
 _ATOM, _UNARY, _MUL, _ADD, _SHIFT, _COMPARE, _EQUAL, _AND, _XOR, _OR, _CHOICE = range(
     11, 0, -1
@@ -246,6 +253,8 @@ class Printer:
         element = Text(text)
         if load.dtype is torch.bfloat16:
             element = Text(f"(float){text}", _UNARY)
+        elif load.dtype is torch.bool:
+            element = Text(f"{text} != 0", _EQUAL)
         if load.mask is None or not masked:
             return element
         return self._choice(
@@ -274,6 +283,13 @@ class Printer:
             source = torch.float32
         if target is torch.bool:
             return Text(f"{inner.within(_EQUAL + 1)} != 0", _EQUAL)
+        if source is torch.bool and target.is_floating_point:
+            # gcc vectorizes no loop that converts a `bool` to a floating-point number.
+            one, zero = ("1.0", "0.0") if target is torch.float64 else ("1.0f", "0.0f")
+            inner = Text(f"{inner.within(_OR)} ? {one} : {zero}", _CHOICE)
+            if target in (torch.float32, torch.float64):
+                return inner
+            source = torch.float32
         name = C_TYPES[target]
         if target in _STRUCTS or target is torch.bfloat16:
             text = (

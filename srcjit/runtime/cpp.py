@@ -45,6 +45,7 @@ __all__ = [
 _C_TYPES: dict[str, tuple[torch.dtype, int, int]] = {
     # C type: PyTorch's dtype, and DLPack's type code and bits.
     "bool": (torch.bool, 6, 8),
+    "boolean": (torch.bool, 6, 8),
     "unsigned char": (torch.uint8, 1, 8),
     "signed char": (torch.int8, 0, 8),
     "short": (torch.int16, 0, 16),

@@ -3,6 +3,9 @@
 #include "vector_math.h"
 #include "float8.h"
 
+// A bool in memory: gcc vectorizes no loop that loads a `bool`.
+typedef unsigned char boolean;
+
 // ── bfloat16 and float16: storage only; arithmetic is done in float ────────────────────────
 // They are copied by their bits: gcc does not vectorize the copy of a struct.
 

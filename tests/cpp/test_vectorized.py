@@ -18,6 +18,9 @@ LOOPS = {
     "float16_add": "h[i] = float16((float)h[i] + x[i]);",
     "bfloat16_where": "b[i] = bfloat16(x[i] > 0.0f ? b[i].bits : c[i].bits);",
     "masked": "y[i] = x[i] > 0.0f ? z[i] : 0.0f;",
+    "mask_from_memory": "y[i] = m[i] != 0 ? x[i] : z[i];",
+    "mask_to_memory": "const bool t = x[i] > z[i]; m[i] = (m[i] != 0) & t;",
+    "mask_as_number": "const bool t = x[i] > z[i]; y[i] = x[i] * (t ? 1.0f : 0.0f);",
 }
 
 REDUCTIONS = {
@@ -41,7 +44,7 @@ def _gcc_with_wide_vectors() -> bool:
 def test_every_loop_is_vectorized() -> None:
     parameters = (
         "const float* x, const float* z, float* y, bfloat16* b, const bfloat16* c, "
-        "float16* h, long n"
+        "float16* h, boolean* m, long n"
     )
     lines: list[str] = []
     expected: dict[int, str] = {}
