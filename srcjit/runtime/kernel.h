@@ -71,9 +71,16 @@ struct float16 {
 
 // ── comparisons and rounding ───────────────────────────────────────────────────────────────
 
-// NaN if either is NaN, as torch.maximum and torch.minimum.
-template <typename T> INLINE T maximum(T a, T b) { return a > b || a != a ? a : b; }
-template <typename T> INLINE T minimum(T a, T b) { return a < b || a != a ? a : b; }
+// NaN if either is NaN, as torch.maximum and torch.minimum. Two choices, not one of `a > b || a != a`:
+// of a chain of those that is compared in the end, gcc makes a choice of comparisons, and no vectors.
+template <typename T> INLINE T maximum(T a, T b) {
+    T larger = a > b ? a : b;
+    return a != a ? a : larger;
+}
+template <typename T> INLINE T minimum(T a, T b) {
+    T smaller = a < b ? a : b;
+    return a != a ? a : smaller;
+}
 
 // The other one if one is NaN.
 INLINE float fmax(float a, float b) { return a >= b || b != b ? a : b; }

@@ -18,6 +18,10 @@ LOOPS = {
     "float16_add": "h[i] = float16((float)h[i] + x[i]);",
     "bfloat16_where": "b[i] = bfloat16(x[i] > 0.0f ? b[i].bits : c[i].bits);",
     "masked": "y[i] = x[i] > 0.0f ? z[i] : 0.0f;",
+    "chain_of_maxima": (
+        "const bool t = maximum(maximum(maximum(x[i], z[i]), y[i]), x[i] + z[i]) < 1.2f; "
+        "y[i] = maximum(0.0f, x[i]) * (t ? 1.0f : 0.0f);"
+    ),
     "mask_from_memory": "y[i] = m[i] != 0 ? x[i] : z[i];",
     "mask_to_memory": "const bool t = x[i] > z[i]; m[i] = (m[i] != 0) & t;",
     "mask_as_number": "const bool t = x[i] > z[i]; y[i] = x[i] * (t ? 1.0f : 0.0f);",
