@@ -15,7 +15,7 @@ from srcjit.options import Options
 from srcjit.passes import lower as lower_pass
 from srcjit.passes import segment as segment_pass
 from srcjit.passes.loops import FLOAT8
-from srcjit.passes.lowerings import gathers
+from srcjit.passes.lowerings import gathers, interpolation
 from tests.backend.support import load, segment_of
 from tests.lowerings.table import ACCURATE, Call, Operands
 
@@ -37,12 +37,15 @@ def recorded() -> Iterator[set[str]]:
         return run
 
     table, checked = lower_pass.TABLE, gathers.CHECKED
+    gathered = interpolation.GATHERED
     noted = {name: noting(name, function) for name, function in table.items()}
     lower_pass.TABLE, gathers.CHECKED = noted, {"cpu", "cuda"}
+    interpolation.GATHERED = {"cpu", "cuda"}
     try:
         yield used
     finally:
         lower_pass.TABLE, gathers.CHECKED = table, checked
+        interpolation.GATHERED = gathered
 
 
 def accepted(
@@ -193,7 +196,7 @@ COMPOSED = (
     "arange logit gelu gelu_backward silu mish softplus elu celu silu_backward softplus_backward "
     "elu_backward mish_backward logaddexp logaddexp2 log_sigmoid_forward log_sigmoid_backward "
     "glu glu_backward sinc xlogy logit_backward soft_margin_loss soft_margin_loss_backward "
-    "huber_loss_backward binary_cross_entropy_with_logits"
+    "huber_loss_backward binary_cross_entropy_with_logits upsample_bilinear2d"
 ).split()
 """Operators made of functions and sums, which lose digits where these cancel."""
 

@@ -74,6 +74,11 @@ def binary(*names: str) -> dict[str, list[Call]]:
     return {f"aten.{n}": [lambda t, f=getattr(aten, n): f(t.x, t.y)] for n in names}
 
 
+def images(t: Operands) -> torch.Tensor:
+    """The elements as one image of two channels."""
+    return t.x.reshape(-1, *t.x.shape[-2:])[:1].expand(2, -1, -1).unsqueeze(0)
+
+
 ACCURATE = (
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh "
     "acosh atanh erf erfc erfinv lgamma sigmoid rsqrt"
@@ -296,6 +301,17 @@ SPACE = {
     "aten.index.Tensor": [lambda t: aten.index(t.x, [None] * (t.rank - 1) + [t.places])],
     "aten._unsafe_index.Tensor": [
         lambda t: aten._unsafe_index(t.x, [None] * (t.rank - 1) + [t.places])
+    ],
+    "aten.upsample_nearest2d.default": [
+        lambda t, size=size: aten.upsample_nearest2d.default(images(t), size)
+        for size in ([46, 46], [7, 31])
+    ],
+    "aten.upsample_bilinear2d.default": [
+        lambda t, size=size, corners=corners: aten.upsample_bilinear2d.default(
+            images(t), size, corners
+        )
+        for size in ([46, 46], [7, 31])
+        for corners in (False, True)
     ],
 }  # fmt: skip
 """Operators that move elements or make them from indices."""
