@@ -291,16 +291,6 @@ SPACE = {
         lambda t: aten.select_scatter(t.x, aten.select(t.y, 0, 0), 0, -1)
     ],
     "aten.roll": [lambda t: aten.roll(t.x, [2], [-1]), lambda t: aten.roll(t.x, [-3], [0])],
-    "aten.upsample_nearest2d.default": [
-        lambda t: aten.upsample_nearest2d(t.x[None, None, None, ...].flatten(3), [2, 4 * t.x.numel()])
-    ],
-    "aten.upsample_bilinear2d.default": [
-        lambda t: aten.upsample_bilinear2d(
-            torch.nan_to_num(t.x).clamp(-4, 4)[None, None, None, ...].flatten(3),
-            [1, t.x.numel()],
-            False,
-        )
-    ],
     "aten.gather": [lambda t: aten.gather(t.x, -1, t.places)],
     "aten.index_select": [
         lambda t: aten.index_select(t.x, -1, aten.select(t.places, 0, 0))
