@@ -13,7 +13,9 @@ import gc
 import os
 import threading
 
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""What runs between two instructions (finalizers, handlers of signals) may compile, too."""
+
 _holders: list[int] = []
 """The threads that compile, each as often as it does."""
 
@@ -62,7 +64,7 @@ def _enable() -> None:
 def _after_fork_in_child() -> None:
     # Other threads of the parent's do not exist here.
     global _lock, _holders
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _holders = [t for t in _holders if t == threading.get_ident()]
     _enable()
 

@@ -48,7 +48,7 @@ from srcjit.logs import root as log
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import Hints, guard_parameter
-from srcjit.shortcut import Shortcuts
+from srcjit.shortcut import Shortcuts, nothing_replayed
 from srcjit.signature import Signature
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 from srcjit.stub import (
@@ -391,8 +391,10 @@ class Dispatcher:
         with self.lock:
             # Another thread may still be in an old stub: its names stay, and mean Python.
             for number, made in self._numbered.items():
-                for name in ("guard", "asked"):
-                    self._globals[self._names(f"{name}_{number}")] = _refuse
+                self._globals[self._names(f"guard_{number}")] = _refuse
+                shortcut = self._names(f"shortcut_{number}")
+                if shortcut in self._globals:
+                    self._globals[shortcut] = nothing_replayed
                 run = made.tail.answer(self.function) if made.tail else self.function
                 self._globals[self._names(f"{self._name}_{number}")] = run
             self._numbered.clear()

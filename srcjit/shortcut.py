@@ -21,10 +21,13 @@ segment, and what its guard learns leads to all inputs that are no arguments.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from srcjit.diagnostics import CompilerFault
+from srcjit.logs import root as log
 from srcjit.passes.program import guard_parameter
 from srcjit.questions import questions
 from srcjit.unchanged import Paths, Unchanged
@@ -36,6 +39,10 @@ if TYPE_CHECKING:
 
 Shortcut = Callable[..., Any]
 """Takes one value for each parameter; returns what the program does, or None."""
+
+
+def nothing_replayed(*values: Any) -> None:
+    """The shortcut to a specialization that has been forgotten."""
 
 
 class Shortcuts:
@@ -112,8 +119,19 @@ class _Wanted:
     graphs: Graphs
 
     def recorded(self) -> None:
-        """There is a recording."""
-        self.shortcuts.put(self.number, self._made())
+        """There is a recording.
+
+        Raises:
+            CompilerFault: Under `SRCJIT_RAISE=1`. Otherwise there is no shortcut: this is
+                called in the middle of a call of the program's.
+        """
+        try:
+            self.shortcuts.put(self.number, self._made())
+        except Exception as problem:
+            fault = CompilerFault(f"no shortcut could be made: {problem!r}")
+            if os.environ.get("SRCJIT_RAISE") == "1":
+                raise fault from problem
+            log.warning("%s", fault, exc_info=problem)
 
     def _tired(self) -> None:
         self.shortcuts.put(self.number, None)

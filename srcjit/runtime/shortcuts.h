@@ -29,7 +29,7 @@ struct Shortcut {
     PyObject *tired;
     PyObject *asked;                  /* tuple of the questions */
     std::vector<Question> question;
-    Py_ssize_t values, roots, leaves, inputs, misses;
+    Py_ssize_t values, roots, leaves, inputs, results, misses;
     Py_ssize_t *root;                 /* which value each root is */
     std::vector<Place> below, given;  /* which leaf an input is, or which value */
     Py_ssize_t picks, *pick;          /* of the results, for a tuple; -1: the only one itself */
@@ -84,8 +84,8 @@ PyObject *replayed(Shortcut *self, PyObject *const *args) {
     PyObject *const *leaves = NULL;
     /* Other threads may have changed the entry while something was called. */
     if (snapshots && PyTuple_Check(snapshots) && entry->count &&
-        allocations == entry->allocations &&
-        self->inputs + PyTuple_GET_SIZE(results) == entry->tensors &&
+        allocations == entry->allocations && PyTuple_GET_SIZE(results) == self->results &&
+        self->inputs + self->results == entry->tensors &&
         (leaves = note_all(self, snapshots, args, results)))
         found = recorded(entry, stream);
     if (found) {
@@ -223,12 +223,16 @@ PyObject *shortcut(PyObject *, PyObject *args) {
     self->leaves = leaves;
     self->inputs = PyTuple_GET_SIZE(inputs);
     self->picks = single ? -1 : PyTuple_GET_SIZE(picks);
-    Py_ssize_t results = PyTuple_GET_SIZE(self->entry->allocations);
+    self->results = PyTuple_GET_SIZE(self->entry->allocations);
     bool fits = true;
     for (Py_ssize_t i = 0; fits && i < PyTuple_GET_SIZE(asked); i++)
         fits = read(&self->question[i], PyTuple_GET_ITEM(asked, i), values);
     fits = fits && (self->root = numbers(roots, 0, values)) && divide(self, inputs);
-    if (fits && !single) fits = (self->pick = numbers(picks, 0, results)) != NULL;
+    if (fits && !single) fits = (self->pick = numbers(picks, 0, self->results)) != NULL;
+    if (fits && single && !self->results) {
+        PyErr_SetString(PyExc_ValueError, "there is no result");
+        fits = false;
+    }
     self->object = (PyObject **)PyMem_Calloc(self->roots + 1, sizeof(PyObject *));
     self->leaf = (const void **)PyMem_Calloc(leaves + 1, sizeof(void *));
     if (!fits || !self->object || !self->leaf) {

@@ -66,6 +66,21 @@ def test_the_last_thread_turns_it_on() -> None:
     assert gc.isenabled()
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_runs_between_two_instructions_may_compile(compiled: bool) -> None:
+    """From Python 3.12 on, finalizers run between any two, those under the lock included."""
+
+    def compile_in_the_middle() -> None:
+        with collector._lock:
+            collector.hold()
+            collector.release(compiled)
+
+    thread = threading.Thread(target=compile_in_the_middle, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert not thread.is_alive() and gc.isenabled()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_child_does_not_wait_for_threads_that_it_lacks() -> None:

@@ -13,9 +13,12 @@ import torch
 from torch import nn
 
 import srcjit
+from srcjit import shortcut
 from srcjit.control import dispatcher_of
+from srcjit.diagnostics import CompilerFault
 from srcjit.passes import recording
 from srcjit.runtime import cpp_build, graphs, reader, replays
+from srcjit.unchanged import Unchanged
 
 pytestmark = pytest.mark.skipif(
     not cpp_build.compiler_available(), reason="there is no C++ compiler"
@@ -364,6 +367,62 @@ def test_reset_forgets_shortcuts() -> None:
     srcjit.reset()
     assert "shortcut_0" not in stub_text(jitted)
     same(jitted, module)
+
+
+def test_reset_lets_go_of_recordings() -> None:
+    module = Net()
+    jitted = compiled(module)
+    dispatcher = dispatcher_of(jitted.forward.__func__)
+    assert dispatcher is not None
+    (specialization,) = dispatcher.specializations
+    scope = specialization.guard.__globals__
+    (found,) = (v for v in scope.values() if type(v) is graphs.Graphs)
+    recordings = weakref.ref(found)
+    old = dispatcher._globals["shortcut_0"]
+    del specialization, scope, found
+    assert old(module, X) is not None
+    del old
+    srcjit.reset()
+    gc.collect()
+    assert recordings() is None
+    # Another thread may still be in the old stub.
+    assert dispatcher._globals["shortcut_0"](module, X) is None
+    same(jitted, module)
+
+
+def test_a_shortcut_that_cannot_be_made_is_a_fault_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> None:
+        raise KeyError("who knows")
+
+    monkeypatch.setattr(shortcut, "questions", broken)
+    monkeypatch.setenv("SRCJIT_RAISE", "0")
+    module = Net()
+    jitted = srcjit.jit(module, mode="reduce-overhead")
+    for _ in range(6):
+        same(jitted, module)
+    assert "shortcut_0" not in stub_text(jitted)
+    assert "who knows" in caplog.text
+
+    monkeypatch.setenv("SRCJIT_RAISE", "1")
+    jitted = srcjit.jit(Net(), mode="reduce-overhead")
+    with pytest.raises(CompilerFault, match="who knows"):
+        for _ in range(6):
+            jitted(X)
+
+
+def test_other_results_than_were_there_are_no_place_to_look() -> None:
+    front = replays.entry(len, Recorder(0).questions, wait=True)
+    unchanged = Unchanged("self", ())
+    with pytest.raises(ValueError, match="no result"):
+        replays.shortcut(front, unchanged, print, (), (1, (0,), 0, (0,)), None)
+    made = (torch.empty, ((3,),))
+    front.prepare(threading.get_ident(), (made, made), print, 0)
+    short = replays.shortcut(front, unchanged, print, (), (1, (0,), 0, (0,)), (1, 0))
+    front.prepare(threading.get_ident(), (made,), print, 0)
+    front.add(0, bytes(16), print, 0)
+    assert short(X) is None
 
 
 def test_programs_that_do_more_have_none() -> None:
