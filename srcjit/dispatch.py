@@ -41,7 +41,13 @@ from srcjit.diagnostics import (
 from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
 from srcjit.family import COPIES, Family
-from srcjit.guards import describe_failure, failures, first_failure, learn
+from srcjit.guards import (
+    describe_failure,
+    failures,
+    first_failure,
+    learn,
+    only_sizes_changed,
+)
 from srcjit.load import closure_cells, not_counted, register_lines
 from srcjit.logs import held, logger, warn_once
 from srcjit.logs import root as log
@@ -224,15 +230,17 @@ class Dispatcher:
         """Notes and returns why the nearest specialization does not fit."""
         arguments = self._for_guards(values)
         names = self._guard_names()
-        nearest = min(
-            (
-                (list(failures(s.guards, arguments, names, s.state)), number, s)
-                for number, s in self._numbered.items()
-            ),
-            key=lambda entry: (len(entry[0]), entry[1]),
-        )
-        failed, number, specialization = nearest
-        scope = {**names, **arguments, **specialization.guards.bindings}
+        nearest: tuple[int, ...] = ()
+        for candidate, each in self._numbered.items():
+            missed = list(failures(each.guards, arguments, names, each.state))
+            seen = {**names, **arguments, **each.guards.bindings}
+            # Many sizes that changed are nearer than one object of another kind: that of
+            # a first call without a cache does not hide that the cache grows.
+            other = sum(not only_sizes_changed(guard, seen) for guard in missed)
+            rank = (other, len(missed), candidate)
+            if not nearest or rank < nearest:
+                nearest, failed, scope = rank, missed, seen
+        number = nearest[-1]
         self.hints = learn(self.hints, failed, scope)
         what = describe_failure(failed[0], scope) if failed else "its guard"
         logger("recompiles").info(

@@ -250,6 +250,11 @@ def learn(
     return replace(known, changed=frozenset(changed), sizes=sizes, fixed=False)
 
 
+def only_sizes_changed(guard: Guard | TensorGuard, scope: Mapping[str, Any]) -> bool:
+    """Whether a guard that failed would hold for this tensor at other sizes."""
+    return isinstance(guard, TensorGuard) and bool(_changed_sizes(guard, scope))
+
+
 def _changed_sizes(guard: TensorGuard, scope: Mapping[str, Any]) -> frozenset[int]:
     """Returns the dimensions that differ, if nothing but sizes and strides do."""
     try:

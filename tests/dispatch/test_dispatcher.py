@@ -359,3 +359,26 @@ def test_reasons_to_be_left_alone_do_not_spread_to_wrappers(front_end: FrontEnd)
     assert control.is_disabled(add) and not control.is_disabled(twice)
     assert srcjit.jit(twice)(1) == 3
     assert len(front_end.compiled) == 1
+
+
+def test_many_sizes_are_nearer_than_another_object():
+    """A cache that grows is learned although the first call had none."""
+
+    @srcjit.jit
+    def step(x, caches):
+        grown = []
+        for i in range(3):
+            old = x[:, :0] if caches is None else caches[i]
+            grown.append(torch.cat([old, x * i], 1))
+        return torch.stack([c.sum(1) for c in grown]), tuple(grown)
+
+    def run(function):
+        results, caches = [], None
+        for n in (5, 1, 1, 1, 1, 1):
+            total, caches = function(torch.arange(2.0 * n).view(2, n), caches)
+            results += [total, *caches]
+        return results
+
+    for got, expected in zip(run(step), run(step.__wrapped__), strict=True):
+        assert torch.equal(got, expected)
+    assert len(step.__srcjit__.specializations) == 3
