@@ -1,4 +1,4 @@
-"""`python -m tests.lowerings cpp|triton [--part PART] [--quick]`: a JSON line for each piece."""
+"""`python -m tests.lowerings cpp|triton|sm_90 [--part PART] [--quick]`: JSON, a line a piece."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 PARTS = ("table", "pairs", "numbers", "folds")
 
 parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("language", choices=("cpp", "triton"))
+parser.add_argument("language", choices=("cpp", "triton", "sm_90"))
 parser.add_argument("--part", choices=PARTS, action="append", help="all if left out")
 parser.add_argument("--only", default="", help="pieces whose name has this in it")
 parser.add_argument("--quick", action="store_true", help="what the default suite runs")

@@ -16,6 +16,7 @@ from srcjit.passes import lower as lower_pass
 from srcjit.passes import segment as segment_pass
 from srcjit.passes.loops import FLOAT8
 from srcjit.passes.lowerings import gathers, interpolation
+from srcjit.ptx_info import ptx_info
 from tests.backend.support import load, segment_of
 from tests.lowerings.table import ACCURATE, Call, Operands
 
@@ -102,7 +103,10 @@ def problems(
     segment = segment_of(run, *operands.tensors)
     functional = segment_pass.functionalize(segment)
     assert not functional.torch_level, functional.reason
-    code = segment_pass.compile_segment(segment, Options(target=language))
+    target = "cpp" if language == "cpp" else "triton"
+    code = segment_pass.compile_segment(segment, Options(target=target))
+    if language == "sm_90":
+        return uncompiled("\n".join([*code.imports, code.definitions, code.function]))
     got = load(code)(*operands.tensors)
     found, start = [], 0
     # Eager has several loops for one operator; which runs depends on the layout.
@@ -122,6 +126,15 @@ def problems(
             if problem:
                 found.append(f"{name}: {problem}")
     return found
+
+
+def uncompiled(text: str) -> list[str]:
+    """Why the kernels of a text cannot be compiled for an H100; no GPU is needed."""
+    try:
+        lines = ptx_info(text, "sm_90")
+    except Exception as reason:
+        return [repr(reason)[:500]]
+    return [] if lines or "@triton.jit" not in text else ["no kernels"]
 
 
 def one_by_one(a: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
     python -m tests.lowerings cpp       the whole product (`tests.lowerings.run` has its parts)
     python -m tests.lowerings triton
+    python -m tests.lowerings sm_90     compiles its Triton for an H100, without a GPU
 
 The default suite runs every dtype contiguous, every layout for one dtype or two, and samples
 of pairs of dtypes, of numbers and of sets of dimensions.
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from srcjit.passes.decompositions import decompositions
 from srcjit.passes.lowerings import TABLE
@@ -91,6 +93,11 @@ def test_every_row_reaches_its_lowering(in_cpp: dict[str, Report]) -> None:
 
 def test_samples_as_cpp() -> None:
     assert not [p for found in sampled("cpp").values() for p in found]
+
+
+def test_as_an_h100s() -> None:
+    pytest.importorskip("triton")
+    assert not run("sm_90", torch.float32, "contiguous", sampled=True).problems
 
 
 @pytest.mark.parametrize("name", [f"{part} {name}" for part, name, _ in SAMPLES])
