@@ -2,6 +2,7 @@
 
 Scores behind a soft cap are bounded, so that no weight is a denormal number, unless it is 0:
 
+    >>> from srcjit.passes.loops import ScalarArg, cast, op
     >>> product = ScalarArg("product", torch.float32)
     >>> capped = op("mul", op("tanh", product), Const(30.0, torch.float32))
     >>> magnitude(capped), magnitude(product)
@@ -23,17 +24,7 @@ from collections.abc import Sequence
 
 import torch
 
-from .loops import Const, Op, ScalarArg, Value, cast, op, walk
-
-__all__ = [
-    "LARGEST",
-    "ScalarArg",
-    "cast",
-    "magnitude",
-    "op",
-    "round_trips",
-    "rounds_pairs",
-]
+from .loops import Const, Op, Value, walk
 
 LARGEST = 43.0
 """exp(-2 * LARGEST) is no denormal float32."""

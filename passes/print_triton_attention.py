@@ -19,7 +19,8 @@ becomes, for each block of rows of each `z`:
 A row of which every score is -inf has the total 0 and becomes NaN, as in eager; so does a row
 with a score of +inf or NaN. Blocks that the score function hides from every row of the block
 are left out. Eager multiplies their values by weights of 0, which is NaN for inf and NaN: so a
-kernel before this one looks for such values, and where there are any (`odd`) they are added.
+kernel before this one looks for such values (`passes.print_triton_hidden`), and where there are
+any (`odd`) they are added.
 """
 
 from __future__ import annotations
@@ -28,26 +29,26 @@ from typing import TypeAlias
 
 import sympy
 import torch
-from torch.utils._sympy.functions import FloorDiv
 
 from .attention_form import Attention, Visible, visible
 from .attention_score import LARGEST, magnitude, round_trips, rounds_pairs
-from .loops import Axis, Buffer, Expr, Kernel, Label, Op, Reduce, ScalarArg
+from .loops import Buffer, Expr, Kernel, Label, Op, Reduce, ScalarArg
 from .print_triton import Launch, TritonText
 from .print_triton_axes import static
 from .print_triton_body import WIDTH, aligned
 from .print_triton_expressions import LIBRARY, Expressions
+from .print_triton_hidden import Hidden
 from .print_triton_positions import Names
-from .print_triton_schedule import Group, Schedule, power_of_two
+from .print_triton_schedule import Group, Schedule
 from .print_triton_tiles import (
     CHUNK,
     Blocks,
     TileIndex,
     both,
     choose,
-    chunk_count,
     load_text,
     padded,
+    within,
 )
 from .print_triton_values import (
     ATOM,
@@ -73,20 +74,21 @@ def print_attention(
     texts = [printer.print()]
     arguments = list(attention.parameters)
     launches = []
-    if printer.flags is not None:
-        texts.insert(0, printer.print_look())
+    hidden = printer.hidden
+    if hidden is not None:
+        texts.insert(0, hidden.print(f"{name}_look"))
         sizes = [p for p in arguments if isinstance(p, sympy.Symbol)]
-        looked = [attention.value.buffer, printer.flags, *sizes]
+        looked = [attention.value.buffer, hidden.flags, *sizes]
         launches.append(
             Launch(
                 f"{name}_look",
-                printer.look_grid(),
+                hidden.grid(printer.heads()),
                 tuple(map(_name, looked)),
                 {"CHUNK": CHUNK, "WIDTH": padded(attention.width), "num_warps": 8},
                 ", ".join(map(_type, looked)),
             )
         )
-        arguments.append(printer.flags)
+        arguments.append(hidden.flags)
     launches.append(
         Launch(
             name,
@@ -97,7 +99,7 @@ def print_attention(
             attention.comment,
         )
     )
-    temporaries = (printer.flags,) if printer.flags is not None else ()
+    temporaries = (hidden.flags,) if hidden is not None else ()
     return TritonText(
         "\n\n\n".join(texts),
         tuple(launches),
@@ -151,8 +153,6 @@ class _Printer(Expressions):
         self.z, self.i = self.at.symbols[z], self.at.symbols[i]
         self.d, self.e = self.names("d"), self.names("e")
         self.count = self.at.count_text(groups[1])
-        self.chunks = chunk_count(attention.columns.size)
-        self.flags = self._flags()
         self.out = TileIndex(
             attention.place, attention.rows, attention.width, attention.axes
         )
@@ -164,6 +164,9 @@ class _Printer(Expressions):
                 (attention.value, attention.columns, attention.width),
             )
         )
+        self.hidden: Hidden | None = None
+        if self.seen != Visible():
+            self.hidden = Hidden(attention, self.names, self.value)
 
     # ── around the function ───────────────────────────────────────────────────────────────
 
@@ -182,67 +185,9 @@ class _Printer(Expressions):
         """The number of programs, for the host."""
         return self.at.grid()
 
-    def look_grid(self) -> str:
-        """The number of programs that look at the values."""
-        heads = self.at.count_text(self.plan.groups[0])
-        if heads.isdigit() and self.chunks.isdigit():
-            return str(int(heads) * int(self.chunks))
-        return f"{heads} * {self.chunks}"
-
-    def _flags(self) -> Buffer | None:
-        """For each chunk of values, whether one is inf or NaN; if some are out of sight."""
-        if self.seen == Visible():
-            return None
-        name = self.names(f"{self.attention.output.name}_flags")
-        chunks = FloorDiv(self.attention.columns.size + CHUNK - 1, CHUNK)
-        size = (self.attention.batch.size * chunks,)
-        device = self.attention.output.device
-        return Buffer(name, torch.int8, device, size, (sympy.Integer(1),))
-
-    def print_look(self) -> str:
-        """The text of the kernel that looks at the values before."""
-        assert self.flags is not None
-        attention, names = self.attention, Names(self.names.taken)
-        value = attention.value.buffer
-        sizes = [str(p) for p in attention.parameters if isinstance(p, sympy.Symbol)]
-        listed = [f"{value.name}_ptr", f"{self.flags.name}_ptr", *sizes]
-        listed += ["CHUNK: tl.constexpr", "WIDTH: tl.constexpr"]
-        program, j, odd = names("program"), names("j"), names("odd")
-        chunks = self._chunk_count()
-        lanes = "tl.arange(0, CHUNK)"
-        z = f"{program}.to(tl.int64)"
-        if chunks != "1":
-            z = f"({program} // {chunks}).to(tl.int64)"
-            lanes = f"{program} % {chunks} * CHUNK + {lanes}"
-        across = "tl.arange(0, WIDTH)[None, :]"
-        place = self.value.text(
-            value, {attention.batch.symbol: "z"}, f"{j}[:, None]", across
-        )
-        size = attention.columns.size
-        whole = size.is_Integer and size % CHUNK == 0
-        masks = [
-            None if whole else f"({j}[:, None] < {paren(index_text(size, {}), SUM)})",
-            self._within(attention.width, "tl.arange(0, WIDTH)", "[None, :]"),
-        ]
-        lanes = f"({lanes}).to(tl.int64)" if self.value.wide_first else lanes
-        return "\n    ".join(
-            [
-                f"@triton.jit\ndef {self.name}_look({', '.join(listed)}):",
-                f"{program} = tl.program_id(0)",
-                f"z = {z}",
-                f"{j} = {lanes}",
-                f"value = {load_text(place, both(*masks))}.to(tl.float32)",
-                f"{odd} = value * 0.0 != 0.0",
-                f"{odd} = tl.max(tl.max({odd}.to(tl.int32), 1), 0)",
-                f"tl.store({self.flags.name}_ptr + {program}, {odd}.to(tl.int8))",
-            ]
-        )
-
-    def _chunk_count(self) -> str:
-        if self.chunks.isdigit():
-            return self.chunks
-        size = index_text(self.attention.columns.size, {})[0]
-        return f"tl.cdiv({size}, CHUNK)"
+    def heads(self) -> str:
+        """The size of the batch, for the host."""
+        return self.at.count_text(self.plan.groups[0])
 
     def print(self) -> str:
         """Returns the function's text."""
@@ -255,8 +200,8 @@ class _Printer(Expressions):
             else str(p)
             for p in self.attention.parameters
         ]
-        if self.flags is not None:
-            parameters.append(f"{self.flags.name}_ptr")
+        if self.hidden is not None:
+            parameters.append(f"{self.hidden.flags.name}_ptr")
         parameters += [
             f"{n}: tl.constexpr" for n in ("ROWS", "COLUMNS", "DEPTH", "WIDTH")
         ]
@@ -349,7 +294,7 @@ class _Printer(Expressions):
         self.queries, depth = self.names("query"), self.attention.depth
         query = self.attention.query.buffer
         place = self.query.text(query, self.at.symbols, self.i, f"{self.d}[None, :]")
-        mask = both(self.live, self._within(depth, self.d, "[None, :]"))
+        mask = both(self.live, within(depth, self.d, "[None, :]"))
         query_load = self._factor(load_text(place, mask))
         self.lines.append(f"{self.queries} = {query_load}")
         lanes = "tl.arange(0, COLUMNS)"
@@ -370,11 +315,6 @@ class _Printer(Expressions):
             f"{self.mixed} = tl.full((ROWS, WIDTH), 0.0, tl.float32)",
         ]
 
-    def _within(self, axis: Axis, name: str, view: str) -> str | None:
-        if static(axis.size) == padded(axis):
-            return None
-        return f"({name}{view} < {axis.size})"
-
     def _sweep(self, product: str, label: Label, inside: list[str], score: str) -> None:
         at, columns = self.at, self.plan.groups[2]
         size = paren(index_text(columns.size, {}), SUM)
@@ -383,7 +323,7 @@ class _Printer(Expressions):
         j = at.symbols[self.attention.columns.symbol]
         j_live = at.mask(frozenset([columns])) if partial else None
         wide = ".to(tl.int64)" if at.is_wide(columns) else ""
-        key_mask = both(j_live, self._within(self.attention.depth, self.d, "[:, None]"))
+        key_mask = both(j_live, within(self.attention.depth, self.d, "[:, None]"))
         value_live = None
         start = self.names("start")
         lanes = f"{start} + tl.arange(0, COLUMNS){wide}"
@@ -424,8 +364,8 @@ class _Printer(Expressions):
         ]
         self.lines.append(f"for {start} in range({first}, {stop}, COLUMNS):")
         self.lines += [f"    {line}" for line in lines]
-        if self.seen != Visible():
-            self._look_at_unseen(first, stop, size, start, partial)
+        if self.hidden is not None:
+            self._look_at_unseen(self.hidden, first, stop, size, start, partial)
 
     @property
     def rounds(self) -> bool:
@@ -440,11 +380,11 @@ class _Printer(Expressions):
         return f"to_tf32({text})"
 
     def _value_mask(self, start: str, partial: bool) -> str | None:
-        within = self._within(self.attention.width, self.e, "[None, :]")
+        mask = within(self.attention.width, self.e, "[None, :]")
         if not partial:
-            return within
+            return mask
         size = paren(index_text(self.plan.groups[2].size, {}), SUM)
-        return both(f"({start} + tl.arange(0, COLUMNS)[:, None] < {size})", within)
+        return both(f"({start} + tl.arange(0, COLUMNS)[:, None] < {size})", mask)
 
     def _bounds(self, size: str) -> tuple[str, str]:
         """Where the walk begins and ends, for the rows of the block at hand."""
@@ -482,15 +422,20 @@ class _Printer(Expressions):
         return low, stop
 
     def _look_at_unseen(
-        self, first: str, stop: str, size: str, start: str, partial: bool
+        self,
+        hidden: Hidden,
+        first: str,
+        stop: str,
+        size: str,
+        start: str,
+        partial: bool,
     ) -> None:
         """Values of hidden columns have the weight 0, and 0 times inf or NaN is NaN.
 
         Where there are such values, a walk over the hidden columns finds them.
         """
-        assert self.flags is not None
         odd = self.names("odd")
-        self.lines += self._any_odd(odd)
+        self.lines += hidden.any_odd(odd, self.z)
         value = self.attention.value.buffer
         down = f"({start} + tl.arange(0, COLUMNS)[:, None])"
         place = self.value.text(value, self.at.symbols, down, f"{self.e}[None, :]")
@@ -503,27 +448,6 @@ class _Printer(Expressions):
                 f"    for {start} in range({low}, {high}, COLUMNS):",
                 f"        {self.mixed} += tl.sum({loaded}.to(tl.float32) * 0.0, 0)[None, :]",
             ]
-
-    def _any_odd(self, odd: str) -> list[str]:
-        assert self.flags is not None
-        base = f"{self.flags.name}_ptr + {self.z} * "
-        if self.chunks.isdigit():
-            count = int(self.chunks)
-            if count == 1:
-                flag = f"{self.flags.name}_ptr + {self.z}"
-                return [f"{odd} = tl.load({flag}).to(tl.int32)"]
-            block = power_of_two(count)
-            lanes = f"tl.arange(0, {block})"
-            mask = "" if block == count else f", {lanes} < {count}, other=0"
-            loaded = f"tl.load({base}{count} + {lanes}{mask})"
-            return [f"{odd} = tl.max({loaded}.to(tl.int32), 0)"]
-        chunks = self._chunk_count().replace("CHUNK", str(CHUNK))
-        chunk = self.names("chunk")
-        return [
-            f"{odd} = tl.full((), 0, tl.int32)",
-            f"for {chunk} in range(0, {chunks}):",
-            f"    {odd} |= tl.load({base}{chunks} + {chunk}).to(tl.int32)",
-        ]
 
     def _finish(self) -> None:
         # NOTE: one division for a row; products are off by half a unit of float32 more.
@@ -539,6 +463,6 @@ class _Printer(Expressions):
         narrow = result if result.startswith("tl.where(") else f"({result})"
         self.lines.append(f"{name} = {narrow}.to({TL[output.dtype]}){comment}")
         place = self.out.text(output, self.at.symbols, self.i, f"{self.e}[None, :]")
-        mask = both(self.live, self._within(self.attention.width, self.e, "[None, :]"))
+        mask = both(self.live, within(self.attention.width, self.e, "[None, :]"))
         tail = f", {mask})" if mask else ")"
         self.lines.append(f"tl.store({place}, {name}{tail}")

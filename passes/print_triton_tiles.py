@@ -54,6 +54,13 @@ def padded(axis: Axis) -> int:
     return max(16, power_of_two(size))
 
 
+def within(axis: Axis, name: str, view: str) -> str | None:
+    """The mask of an axis in a block that holds it whole; None if the block is as long."""
+    if static(axis.size) == padded(axis):
+        return None
+    return f"({name}{view} < {axis.size})"
+
+
 def chunk_count(size: Expr) -> str:
     """How many chunks cover the columns: an expression for the host."""
     number = static(size)
