@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 import sympy
+import torch
 
 from .loops import (
     Axis,
@@ -37,6 +38,7 @@ from .print_cpp_values import (
     Printer,
     Text,
     index_text,
+    not_zero,
 )
 
 _LONG = 56
@@ -96,6 +98,7 @@ class Body:
         self._needs: dict[Value, frozenset[object]] = {}
         self._last_comment = ""
         axes = [a.symbol for a in (*kernel.outer, *kernel.inner)]
+        self._axes = frozenset(axes)
         self.symbols: dict[sympy.Symbol, str] = {
             s: self.fresh(s.name) for s in (*axes, *kernel.sizes)
         }
@@ -267,11 +270,14 @@ class Body:
         """Emits `const T name = value;`."""
         text = self.printer.text(value) if spell is None else spell(value)
         name = self.fresh(self.hint(value))
+        c_type = VARIABLES[value.dtype]
+        # gcc vectorizes no long loop that is about a `bool` from outside of it.
+        number = value.dtype is torch.bool and not self._axes <= self.needs(value)
         self.emit(
-            f"const {VARIABLES[value.dtype]} {name} = {text};",
+            f"const {'int' if number else c_type} {name} = {text};",
             self.label(value).comment,
         )
-        self.set(value, name)
+        self._scopes[-1][value] = not_zero(name) if number else Text(name)
 
     def hoist(self, roots: Iterable[Value], bound: frozenset[object]) -> list[Value]:
         """Values that can be computed under `bound` and that something below it needs."""

@@ -106,6 +106,11 @@ class Text:
         return self.text if self.rank >= rank else f"({self.text})"
 
 
+def not_zero(name: str) -> Text:
+    """The bool that a number stands for."""
+    return Text(f"{name} != 0", _EQUAL)
+
+
 def literal(value: int | float | bool, dtype: torch.dtype) -> Text:
     """A constant; floats get the shortest text that gives the same float back."""
     if dtype is torch.bool:

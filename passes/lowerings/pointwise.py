@@ -325,12 +325,12 @@ def lerp(b: Builder, start: Any, end: Any, weight: Any) -> Definition:
 
     def form(s: Value, e: Value, w: Value) -> Value:
         one, difference = like(s, 1.0), op("sub", e, s)
-        return op(
-            "where",
-            op("lt", op("abs", w), like(s, 0.5)),
-            op("fma", w, difference, s),
-            op("fma", op("neg", difference), op("sub", one, w), e),
-        )
+        from_start = op("fma", w, difference, s)
+        from_end = op("fma", op("neg", difference), op("sub", one, w), e)
+        if isinstance(w, Const):
+            near = abs(torch.tensor(w.value, dtype=w.dtype).item()) < 0.5
+            return from_start if near else from_end
+        return op("where", op("lt", op("abs", w), like(s, 0.5)), from_start, from_end)
 
     return apply(b, form, start, end, weight, rounded=isinstance(weight, Definition))
 

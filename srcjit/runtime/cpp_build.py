@@ -57,6 +57,11 @@ _LEAN = (
 )
 """Flags that only make compiling and loading faster."""
 
+_STRAIGHT = ("-fno-tree-pre",)
+"""Flags that keep loops free of branches. Partial redundancies of choices are removed by choosing
+earlier, among bools, which gcc does not vectorize; and nothing that does not change in a loop stands
+in one: the printer does that."""
+
 
 class NoCompiler(RuntimeError):
     """The machine has no C++ compiler, so kernels cannot be built."""
@@ -159,7 +164,8 @@ def _toolchain(command: tuple[str, ...]) -> Toolchain | str:
 
 def _candidates() -> list[tuple[str, ...]]:
     """Flag sets from best to plainest; the first that the compiler takes is used."""
-    base = ("-x", "c++", "-std=c++17", "-O3", *_EXACT, *_LEAN, "-fPIC", "-shared")
+    language = ("-x", "c++", "-std=c++17")
+    base = (*language, "-O3", *_EXACT, *_STRAIGHT, *_LEAN, "-fPIC", "-shared")
     native = ["-march=native"]
     if "avx512f" in cpu_features().split():
         native.append("-mprefer-vector-width=512")

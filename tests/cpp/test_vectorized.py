@@ -22,6 +22,15 @@ LOOPS = {
         "const bool t = maximum(maximum(maximum(x[i], z[i]), y[i]), x[i] + z[i]) < 1.2f; "
         "y[i] = maximum(0.0f, x[i]) * (t ? 1.0f : 0.0f);"
     ),
+    "choices_of_choices": (
+        "const float s = 1.0f - z[i], e = log1p(exp(-fabs(x[i]))), p = sigmoid(x[i]); "
+        "const float l = s * x[i] - (minimum(0.0f, x[i]) - e); "
+        "const float q = 1.0f - (p * z[i] + (1.0f - p) * s); y[i] = l * (q * q);"
+    ),
+    "flag_from_outside": (
+        "const float e = exp(x[i]) + erf(z[i]), t = tanh(x[i]) + exp(z[i]); "
+        "h[i] = float16(erf(x[i])); b[i] = bfloat16(flag != 0 ? e : t);"
+    ),
     "mask_from_memory": "y[i] = m[i] != 0 ? x[i] : z[i];",
     "mask_to_memory": "const bool t = x[i] > z[i]; m[i] = (m[i] != 0) & t;",
     "mask_as_number": "const bool t = x[i] > z[i]; y[i] = x[i] * (t ? 1.0f : 0.0f);",
@@ -48,7 +57,7 @@ def _gcc_with_wide_vectors() -> bool:
 def test_every_loop_is_vectorized() -> None:
     parameters = (
         "const float* x, const float* z, float* y, bfloat16* b, const bfloat16* c, "
-        "float16* h, boolean* m, long n"
+        "float16* h, boolean* m, int flag, long n"
     )
     lines: list[str] = []
     expected: dict[int, str] = {}
