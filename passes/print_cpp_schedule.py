@@ -34,6 +34,12 @@ _LONG_ROW = 32768
 _MANY_ROWS = 4096
 """Rows of few columns from which they are worth splitting."""
 
+_HALF = 8
+"""Points that are too few for a vector."""
+
+_LONG = 256
+"""Points of a loop of many vectors."""
+
 PARALLEL_WORK = 65536
 """Simple operations that take about as long as waking the other cores twice (30 us)."""
 
@@ -105,9 +111,20 @@ def _unit(kernel: Kernel, axis: Axis) -> int:
     return sum(stride_of(i, axis.symbol) == 1 for i, _ in accesses(kernel))
 
 
-def _strided(kernel: Kernel, axis: Axis) -> int:
-    """Number of accesses that jump along `axis`."""
-    return sum(stride_of(i, axis.symbol) not in (0, 1) for i, _ in accesses(kernel))
+def _strided(kernel: Kernel, axis: Axis, other: Axis | None = None) -> int:
+    """Number of accesses that jump along `axis`, but for those that jump further along `other`."""
+    steps = [
+        (stride_of(i, axis.symbol), other and stride_of(i, other.symbol))
+        for i, _ in accesses(kernel)
+    ]
+    return sum(step not in (0, 1) and not _farther(far, step) for step, far in steps)
+
+
+def _farther(a: Expr | None, b: Expr | None) -> bool:
+    """Whether both are known numbers, and `a` the larger one."""
+    if a is None or b is None or not (a.is_Integer and b.is_Integer):
+        return False
+    return abs(int(a)) > abs(int(b))
 
 
 def _work(kernel: Kernel) -> Expr:
@@ -124,6 +141,10 @@ def _work(kernel: Kernel) -> Expr:
     return price * points
 
 
+def _dear(kernel: Kernel) -> bool:
+    return any(isinstance(v, Op) and v.name in EXPENSIVE for v in kernel.values)
+
+
 def schedule(kernel: Kernel) -> Schedule:
     """Chooses the schedule of a kernel from its sizes and strides alone."""
     work = _work(kernel)
@@ -132,7 +153,9 @@ def schedule(kernel: Kernel) -> Schedule:
     outer, inner = kernel.outer, kernel.inner
     rows = math.prod(hint(a.size) for a in outer)
     if outer:
-        along_inner = _unit(kernel, inner[-1]) - _strided(kernel, inner[-1])
+        # Of lines that are jumped over, the nearer ones are in the cache; of short rows, all are.
+        far = outer[-1] if hint(inner[-1].size) >= _FEW else None
+        along_inner = _unit(kernel, inner[-1]) - _strided(kernel, inner[-1], far)
         along_outer = _unit(kernel, outer[-1]) - _strided(kernel, outer[-1])
         if along_outer > along_inner and hint(outer[-1].size) >= 8:
             rest = math.prod(hint(a.size) for a in inner)
@@ -161,6 +184,11 @@ def _points(kernel: Kernel, work: Expr) -> Schedule:
     # The vector axis is the one along which most of the memory is contiguous.
     scores = {a: _unit(kernel, a) - _strided(kernel, a) for a in outer}
     best = max(outer, key=lambda a: (scores[a], outer.index(a)))
+    longest = max(outer, key=lambda a: hint(a.size))
+    if hint(best.size) < _HALF and hint(longest.size) >= _LONG and _dear(kernel):
+        # A vector of functions and a store of each of its numbers: 3 x as fast as a part of one.
+        rest = (*(a for a in outer if a is not longest), longest)
+        return Schedule(Shape.POINTS, rest, (), work)
     order = (*(a for a in outer if a is not best), best)
     crossing = [
         a

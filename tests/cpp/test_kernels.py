@@ -528,3 +528,26 @@ def test_smallest_integer() -> None:
     kernel = pointwise("least", Const(-(2**63), torch.int64), out, axis("i", 1))
     compile_kernel(kernel)(out)
     assert out.item() == -(2**63)
+
+
+def test_rows_of_every_other_element() -> None:
+    """What jumps far from row to row is reduced row by row, though it jumps within one."""
+    x, y = torch.randn(40, 600), torch.empty(40)
+    i, k = axis("i", 40), axis("k", 300)
+    loaded = Load(buffer("x", x), 600 * i.symbol + 2 * k.symbol)
+    total = Reduce("total", "sum", loaded, torch.float32)
+    store = Store(buffer("y", y), i.symbol, total.ref, "outer")
+    kernel = Kernel("every_other", (i,), (k,), (total, store))
+    assert schedule(kernel).shape is Shape.ROWS
+    compile_kernel(kernel)(x, y)
+    torch.testing.assert_close(y, x[:, ::2].sum(1))
+
+
+def test_functions_of_few_columns() -> None:
+    """Vectors lie along the longer axis."""
+    x, w, y = torch.randn(301), torch.randn(6), torch.empty(301, 6)
+    i, j = axis("i", 301), axis("j", 6)
+    product = op("mul", Load(buffer("x", x), i.symbol), Load(buffer("w", w), j.symbol))
+    kernel = pointwise("encoded", op("sin", product), y, i, j)
+    assert schedule(kernel).outer[-1] is i
+    compare(kernel, [x, w, y])
