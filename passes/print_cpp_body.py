@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import sympy
 import torch
@@ -302,6 +302,7 @@ class Body:
         order = self.pending([*roots, *keep])
         uses = Counter(o for v in order for o in v.operands)
         uses.update(roots)
+        chosen = _chosen(order)
         for value in order:
             if self.is_trivial(value) and value not in keep:
                 continue
@@ -314,6 +315,7 @@ class Body:
                 value in keep
                 or uses[value] > 1
                 or in_place
+                or value in chosen
                 or named
                 or (not once and len(self.printer.text(value)) > _LONG)
             ):
@@ -327,3 +329,25 @@ class Body:
         comment = self.label(statement.value).comment
         line = f"{target} = {self.printer.element(statement.value)};"
         self.emit(line, comment)
+
+
+def _chosen(values: Sequence[Value]) -> set[Load]:
+    """Loads of one buffer at several places that a choice may not need.
+
+    NOTE: they are made before it. Of neighbours under different conditions gcc 12 makes one
+    masked load, and gives some elements the condition of others.
+
+    Args:
+        values: What is computed, operands before their users.
+    """
+    perhaps: set[Value] = set()
+    found: dict[str, set[Load]] = {}
+    for value in reversed(values):
+        if isinstance(value, Load) and value in perhaps:
+            if value.mask is None and not value.indirect:
+                found.setdefault(value.buffer.name, set()).add(value)
+        elif isinstance(value, Op) and value.name == "where" and value not in perhaps:
+            perhaps.update(value.args[1:])
+        elif value in perhaps:
+            perhaps.update(value.operands)
+    return {load for loads in found.values() if len(loads) > 1 for load in loads}
