@@ -66,6 +66,7 @@ from .loops import Buffer, Kernel, ScalarArg
 from .print_triton_axes import merge_axes
 from .print_triton_body import KernelPrinter
 from .print_triton_loops import LoopPrinter
+from .print_triton_repeats import repeat_in_tiles
 from .print_triton_schedule import Schedule, schedule
 from .print_triton_split import split
 from .print_triton_values import SIGNATURE, index_text
@@ -171,6 +172,14 @@ def _size_text(buffer: Buffer) -> str:
     return f"({sizes[0]},)" if len(sizes) == 1 else f"({', '.join(sizes)})"
 
 
+def arranged(
+    kernel: Kernel, part_count: int | None = None
+) -> tuple[tuple[Kernel, ...], tuple[Buffer, ...]]:
+    """The kernels that are printed for one, as a GPU walks through them, and their memory."""
+    parts, temporaries = split(merge_axes(kernel), part_count)
+    return tuple(map(repeat_in_tiles, parts)), temporaries
+
+
 def print_kernel(
     kernel: Kernel,
     name: str | None = None,
@@ -185,7 +194,7 @@ def print_kernel(
     resulting kernel runs, `part_count` how a reduction is split (`print_triton_split`).
     """
     name = name or kernel.name
-    parts, temporaries = split(merge_axes(kernel), part_count)
+    parts, temporaries = arranged(kernel, part_count)
     texts, launches = [], []
     library: set[str] = set()
     for number, part in enumerate(parts):

@@ -29,11 +29,11 @@ from .loops import Buffer, Kernel, ScalarArg
 from .plans import ATenGraph
 from .print_cpp import print_kernel as print_cpp_kernel
 from .print_cpp_schedule import Schedule as CppSchedule
-from .print_triton import TritonText, print_kernel
+from .print_triton import TritonText, arranged, print_kernel
 from .print_triton_attention import print_attention
 from .print_triton_axes import merge_axes
 from .print_triton_schedule import Schedule
-from .print_triton_split import part_counts, split
+from .print_triton_split import part_counts
 
 MEASURED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 """Values of `mode` under which schedules are measured."""
@@ -72,7 +72,7 @@ class Tuner:
         whole = [print_kernel(kernel, name, part_count=n) for n in counts]
         number = self._fastest(whole, [f"parts={n}" for n in counts], kernel)
         best = counts[number]
-        parts, _ = split(merge_axes(kernel), best)
+        parts, _ = arranged(kernel, best)
         chosen: dict[Kernel, tuple[Schedule, int]] = {}
         for part in parts:
             plans = triton_schedules(part)

@@ -217,6 +217,25 @@ def triangle() -> Case:
     )
 
 
+def repeated(which: str) -> Case:
+    """Rows that are multiplied by what others are multiplied by as well."""
+    heads, rows, columns = {
+        "even": (6, 8, 128),
+        "short": (4, 24, 64),
+        "odd": (5, 8, 128),
+    }[which]
+    x, w = torch.randn(heads, rows, columns), torch.randn(rows, columns)
+    h, j, m = axis("h", heads), axis("j", rows), axis("m", columns)
+    row = columns * j.symbol + m.symbol
+    at = rows * columns * h.symbol + row
+    below = op("lt", IndexValue(m.symbol), Const(columns // 2, torch.int64))
+    value = op("mul", Load(buffer("x", x), at), Load(buffer("w", w), row))
+    value = op("where", below, value, Load(buffer("x", x), at))
+    y = torch.where(torch.arange(columns) < columns // 2, x * w, x)
+    kernel = Kernel("repeated", (h, j, m), (), (Store(buffer("y", y), at, value),))
+    return Case(check(kernel), {"x": x, "w": w}, {"y": y})
+
+
 def rounded_chain() -> Case:
     """bfloat16 arithmetic that is rounded after each operation, as eager does."""
     x = (torch.randn(1000) * 2).to(torch.bfloat16)
@@ -406,6 +425,8 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         "contiguous",
     ):
         cases[f"shape {which}"] = partial(shapes, which)
+    for which in ("even", "short", "odd"):
+        cases[f"repeated {which}"] = partial(repeated, which)
     for which in ("tiles", "flat", "inner", "argmin", "log_softmax"):
         cases[f"symbolic {which}"] = partial(symbolic, which)
     for made in (
