@@ -32,7 +32,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
@@ -268,8 +268,22 @@ def _one_hot(input: torch.Tensor, num_classes: int) -> torch.Tensor:
     return (input.unsqueeze(-1) == numbers).to(torch.int64)
 
 
-LOOK_AT_DATA: dict[Any, Decomposition] = {torch.nn.functional.one_hot: _one_hot}
-"""Composite functions whose kernels in C++ ask a tensor for its values."""
+class LooksAtData(NamedTuple):
+    """A composite function whose kernel in C++ asks a tensor for its values.
+
+    Attributes:
+        form: What computes the same without asking.
+        versions: Of its results in eager, which writes to them as it makes them.
+    """
+
+    form: Decomposition
+    versions: tuple[int, ...]
+
+
+LOOK_AT_DATA: dict[Any, LooksAtData] = {
+    # Zeros are filled in, then ones.
+    torch.nn.functional.one_hot: LooksAtData(_one_hot, (2,)),
+}
 
 
 def _unless_on_cpu(rule: Decomposition) -> Decomposition:

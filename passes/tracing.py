@@ -220,8 +220,9 @@ class _Tracing:
         )
         layouts = _layouts((*args, kwargs.get("out"))) if written else []
         self.recorder.writing = bool(written)
+        looks = LOOK_AT_DATA.get(node.target)
         if node.op == "call_function":
-            function = LOOK_AT_DATA.get(node.target, node.target)
+            function = looks.form if looks is not None else node.target
             result = cast(Callable[..., Any], function)(*args, **kwargs)
         elif node.op == "call_method":
             result = getattr(args[0], str(node.target))(*args[1:], **kwargs)
@@ -230,7 +231,7 @@ class _Tracing:
         self.recorder.writing = False
         name = str(getattr(node.target, "__name__", node.target))
         self.counter.wrote(name, (*args, *kwargs.values()))
-        counts = node.meta.get("versions", ())
+        counts = node.meta.get("versions", looks.versions if looks is not None else ())
         apart = node.target is getattr and node.args[1] == "data"
         self.counter.add(result, () if apart else args, counts)
         if node.target not in NEW_VIEW_IN_PLACE:
