@@ -291,7 +291,8 @@ class Printer:
         if source is torch.bool and target.is_floating_point:
             # gcc vectorizes no loop that converts a `bool` to a floating-point number.
             one, zero = ("1.0", "0.0") if target is torch.float64 else ("1.0f", "0.0f")
-            inner = Text(f"{inner.within(_OR)} ? {one} : {zero}", _CHOICE)
+            known = {"true": Text(one), "false": Text(zero)}.get(inner.text)
+            inner = known or Text(f"{inner.within(_OR)} ? {one} : {zero}", _CHOICE)
             if target in (torch.float32, torch.float64):
                 return inner
             source = torch.float32
