@@ -94,6 +94,8 @@ class Schedule:
         lowered: The definitions.
         empty: Definitions without elements, which no kernel writes.
         in_place: Results that kernels write into the memory of an input.
+        landed: Results that end in the memory of an input, because what the steps before
+            leave there is written over (`passes.reuse`).
     """
 
     steps: tuple[Launch | Call, ...]
@@ -101,6 +103,7 @@ class Schedule:
     lowered: Lowered
     empty: tuple[Definition, ...] = ()
     in_place: Targets = field(default_factory=dict)
+    landed: Targets = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel | Attention, ...]:

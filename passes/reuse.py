@@ -15,7 +15,8 @@ After:
 So a segment holds no more than eager does where the program works in place, and less
 where it does not. A kernel may write where it reads each element only at the point that
 writes it; an extern call has to have a form that works in place. A temporary is memory
-that the segment made and that no view, result or later step shows.
+that the segment made and that no view, result or later step shows; so is an input whose new
+values the segment computes, from the last step on that reads the old ones.
 
 NOTE: `data` has a version of its own: eager has counted the writes that the program does.
 """
@@ -42,22 +43,36 @@ from .spelling import VIEWS_OF_PARTS
 Step = Launch | Call
 
 
-def reuse(graph: ATenGraph, schedule: Schedule, *, results: bool = True) -> Schedule:
+def reuse(
+    graph: ATenGraph,
+    schedule: Schedule,
+    *,
+    results: bool = True,
+    mutations: Targets | None = None,
+) -> Schedule:
     """Returns the schedule with what may be written in place written in place.
 
     Args:
         graph: What the schedule computes.
         schedule: The steps.
         results: Whether results may lie in such memory; not where the caller gives it.
+        mutations: Results that are to be copied into inputs and wanted nowhere else.
     """
     lowered = schedule.lowered
-    last = last_uses(graph, schedule)
-    owned = {d.name: d for d in lowered.definitions if _owns(d, schedule)}
+    wanted = {
+        d: source
+        for d, source in (mutations or {}).items()
+        if results and source not in schedule.in_place.values()
+    }
+    inputs = {d.name: d for d in wanted.values() if not _repeats(d)}
+    last = last_uses(graph, schedule, frozenset(inputs))
+    owned = {d.name: d for d in lowered.definitions if _owns(d, schedule)} | inputs
     nodes = [r for r in graph.results if isinstance(r, fx.Node) and not results]
     own = {name for node in nodes for name in _memory_of(node, lowered)}
     stored = {d.name: d for d in schedule.stored if d.name not in own}
-    made: dict[str, int] = {}
+    made: dict[str, int] = dict.fromkeys(inputs, -1)
     steps: list[Step] = []
+    place: dict[str, str] = {}
     for number, step in enumerate(schedule.steps):
         dying = [
             owned[n]
@@ -68,12 +83,27 @@ def reuse(graph: ATenGraph, schedule: Schedule, *, results: bool = True) -> Sche
         if dying and isinstance(step, Launch) and isinstance(step.kernel, Kernel):
             kernel, found = _within(step.kernel, dying, stored)
             step = replace(step, kernel=kernel, reused=found)
+            place.update({d.name: source.name for d, source in found.items()})
         elif (
             dying and type(step) is Call and _works_in_place(step.node, dying, lowered)
         ):
             step = replace(step, in_place=True)
+            (made_there,) = names_made(step, lowered)
+            first = step.node.args[0]
+            assert isinstance(first, fx.Node)
+            place[made_there] = _memory_of(first, lowered)[0]
         steps.append(step)
-    return replace(schedule, steps=tuple(steps))
+    landed = {
+        d: source for d, source in wanted.items() if _end(d.name, place) == source.name
+    }
+    return replace(schedule, steps=tuple(steps), landed=landed)
+
+
+def _end(name: str, place: Mapping[str, str]) -> str:
+    """The memory that a chain of values in each other's memory lies in."""
+    while name in place:
+        name = place[name]
+    return name
 
 
 def last_uses(
@@ -142,9 +172,7 @@ def _may_alias(node: fx.Node) -> bool:
 
 def _owns(d: Definition, schedule: Schedule) -> bool:
     """True for a temporary that is sure to have memory of its own, each element once."""
-    if d.kind in (SOURCE, VIEW) or any(
-        s == 0 and n != 1 for n, s in zip(d.size, d.stride, strict=True)
-    ):
+    if d.kind in (SOURCE, VIEW) or _repeats(d):
         return False
     if d.kind != EXTERN:
         return d in schedule.stored
@@ -153,6 +181,11 @@ def _owns(d: Definition, schedule: Schedule) -> bool:
         return False
     single = schedule.lowered.values.get(d.node) is d
     return single and schema.name.startswith("aten::")
+
+
+def _repeats(d: Definition) -> bool:
+    """True if elements share one place in memory."""
+    return any(s == 0 and n != 1 for n, s in zip(d.size, d.stride, strict=True))
 
 
 def _alike(d: Definition, other: Definition) -> bool:

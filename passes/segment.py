@@ -343,10 +343,13 @@ class _SegmentWriter:
                 mutations=mutations,
             )
             if self.stage == "emit":
-                schedule = reuse(graph, schedule, results=not given)
+                schedule = reuse(
+                    graph, schedule, results=not given, mutations=mutations
+                )
             self.taken.update(k.name for k in schedule.kernels)
             for position, node in enumerate(graph.placeholders):
-                if lowered.values[node] in schedule.in_place.values():
+                written = (*schedule.in_place.values(), *schedule.landed.values())
+                if lowered.values[node] in written:
                     self.in_place[position] = None
             # At stage `fuse` the groups are ATen calls as well.
             externs = self.stage == "fuse" or any(

@@ -161,13 +161,23 @@ def operator_may_raise(
         return whole and not (len(tensors) == 1 and all(numbers))
     if packet == "bernoulli":
         return not (numbers and len(tensors) == 1 and 0 <= numbers[0] <= 1)
-    if _TAG.pointwise in operator.tags:
+    if _is_pointwise(operator):
         return _has_no_kernel(operator, args, kwargs)
     if operator.is_view or _TAG.view_copy in operator.tags:
         return False
     if packet not in _QUIET_OPERATORS and name not in _QUIET_OPERATORS:
         return True
     return whole and (packet in _FLOATING or _has_no_kernel(operator, args, kwargs))
+
+
+def _is_pointwise(operator: Any) -> bool:
+    """Whether an operator is tagged as pointwise, or is the `out=` form of one that is."""
+    name = operator._overloadname
+    packet = operator.overloadpacket
+    plain = name.removesuffix("out").removesuffix("_") or "default"
+    if name.endswith("out") and plain in packet.overloads():
+        operator = getattr(packet, plain)
+    return _TAG.pointwise in operator.tags
 
 
 def _is_checked_by_device(tensors: Sequence[torch.Tensor]) -> bool:
