@@ -15,7 +15,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ from .loops import (
 )
 from .points import Trial, memory
 from .rounding import Casts
+from .spaces import Frame
 from .spelling import spell_expr
 from .unrolled import unrolled
 
@@ -70,11 +71,13 @@ class Launch:
 class Call:
     """An extern call that the host makes: the ATen call of `node`.
 
-    With `in_place` it writes over its first operand, which nothing reads afterwards.
+    With `in_place` it writes over its first operand, which nothing reads afterwards; with
+    `out` its results into these inputs.
     """
 
     node: fx.Node
     in_place: bool = False
+    out: tuple[Definition, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +123,7 @@ def fuse(
     taken: Iterable[str] = (),
     prefix: str = "",
     mutations: Targets | None = None,
+    reusing: bool = False,
 ) -> Schedule:
     """Returns the kernels and calls that compute a graph.
 
@@ -131,6 +135,7 @@ def fuse(
         taken: Names that kernels must not have.
         prefix: What the names of kernels start with.
         mutations: Results that are to be copied into inputs and wanted nowhere else.
+        reusing: Leave those to `passes.reuse` whose input lies idle before they are written.
     """
     grouped = plan(lowered)
     in_place = candidates(grouped, mutations or {})
@@ -138,7 +143,10 @@ def fuse(
     steps: list[Launch | Call] = []
     stored: list[Definition] = []
     empty: list[Definition] = []
+    read: set[Definition] = set()
     for group in grouped.groups:
+        before = frozenset(read)
+        read.update(group.reads)
         if group.extern is not None and group.extern in lowered.streams:
             found = lowered.streams[group.extern]
             if found.library is not None:
@@ -164,18 +172,82 @@ def fuse(
             continue
         stored.extend(writes)
         targets = {d: in_place[d] for d in writes if d in in_place}
-        kernel, nodes = _KernelMaker(
-            group, grouped, comments or {}, keep_fp32, targets
-        ).make()
-        unsafe = [d for d, source in targets.items() if not safe(kernel, source.name)]
-        if unsafe:
-            for d in unsafe:
+        for d in list(targets):
+            idle = targets[d].stride == d.stride and targets[d] not in group.reads
+            if reusing and idle and targets[d] in before:
                 del targets[d], in_place[d]
+        maker = _KernelMaker(group, grouped, comments or {}, keep_fp32, targets)
+        kernel, nodes = maker.make()
+        unsafe = [d for d, source in targets.items() if not safe(kernel, source.name)]
+        made = [(kernel, nodes)]
+        if unsafe:
+            apart = _apart(group, grouped, comments or {}, keep_fp32, targets, unsafe)
+            for d in {*unsafe, *apart}:
+                del targets[d]
+                if d not in apart:
+                    del in_place[d]
             maker = _KernelMaker(group, grouped, comments or {}, keep_fp32, targets)
             kernel, nodes = maker.make()
-        name = namer(prefix + _kernel_name(nodes, words or {}))
-        steps.append(Launch(_renamed(kernel, name), nodes))
+            made = [(_without(kernel, {d.name for d in apart}), nodes), *apart.values()]
+        for kernel, nodes in made:
+            name = namer(prefix + _kernel_name(nodes, words or {}))
+            steps.append(Launch(_renamed(kernel, name), nodes))
     return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty), in_place)
+
+
+Made = tuple[Kernel, tuple[fx.Node, ...]]
+"""A kernel, and the fx nodes whose work it does."""
+
+
+def _apart(
+    group: Group,
+    grouped: Plan,
+    comments: Comments,
+    keep_fp32: bool,
+    targets: Targets,
+    unsafe: Iterable[Definition],
+) -> dict[Definition, Made]:
+    """Kernels that write results into inputs behind a group that reads these elsewhere.
+
+    To read the operands once more is cheaper than memory that is then copied.
+    """
+    found: dict[Definition, Made] = {}
+    hidden = {m.name for m in group.members if m not in grouped.stored or m in targets}
+    written = {source.name: d for d, source in targets.items()}
+    waiting = list(unsafe)
+    for d in waiting:
+        if d.kind != MAP:
+            continue
+        frame = Frame.pointwise(d.numel)
+        own = replace(group, frame=frame, members={d: "inner"})
+        maker = _KernelMaker(own, grouped, comments, keep_fp32, {d: targets[d]})
+        kernel, nodes = maker.make()
+        read = {b.name for b in kernel.inputs}
+        if read & hidden or not safe(kernel, targets[d].name):
+            continue
+        found[d] = kernel, nodes
+        # What it reads must not have been written by then.
+        others = (written[name] for name in sorted(read & {*written}))
+        waiting += [other for other in others if other not in waiting]
+    order = sorted(found, key=lambda d: d.position)
+    for d in tuple(order):
+        before = {
+            s.name
+            for t, s in targets.items()
+            if t not in order or t in order[: order.index(d)]
+        }
+        if {b.name for b in found[d][0].inputs} & (before - {targets[d].name}):
+            order.remove(d)
+    # What only they store is all that a group may be there for.
+    left = {m for m in group.members if m in grouped.stored} - {*order}
+    return {d: found[d] for d in order} if left else {}
+
+
+def _without(kernel: Kernel, names: Container[str]) -> Kernel:
+    """The kernel without the stores into some memory."""
+    stores = (s for s in kernel.body if isinstance(s, Store))
+    gone = [s for s in stores if s.buffer.name in names]
+    return replace(kernel, body=tuple(s for s in kernel.body if s not in gone))
 
 
 def _renamed(kernel: AnyKernel, name: str) -> AnyKernel:

@@ -34,7 +34,7 @@ from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .plans import ATenGraph
 from .reuse import last_uses
-from .spelling import spell, spell_call, spell_expr, spell_in_place
+from .spelling import spell, spell_call, spell_expr, spell_in_place, spell_out
 from .views import MOST_STEPS
 
 Finish = Callable[[list[str], list[str]], list[str]]
@@ -230,7 +230,7 @@ class Host:
             if isinstance(step, Attend):
                 self._attend(step)
             elif isinstance(step, Call):
-                self._call(step.node, step.in_place)
+                self._call(step)
             else:
                 taken = {source.name for source in step.reused.values()}
                 for buffer in step.kernel.outputs:
@@ -309,7 +309,8 @@ class Host:
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────
 
-    def _call(self, node: fx.Node, in_place: bool = False) -> None:
+    def _call(self, step: Call) -> None:
+        node, in_place = step.node, step.in_place
         value = self.lowered.values[node]
         if node.meta.get("part_of_input"):
             self._write_part(node)
@@ -325,6 +326,12 @@ class Host:
             call = spell_in_place(node, self.text, self.symbols)
             self.lines.append(f"{call}{tail}")
             text, tail = self.text(first), ""
+        if step.out:
+            memory = [d.name for d in step.out]
+            call = spell_out(node, memory, self.text, self.symbols)
+            self.lines.append(f"{call}{tail}")
+            text, tail = ", ".join(memory), ""
+            text += "," if isinstance(value, tuple) and len(value) == 1 else ""
         if getattr(node.target, "namespace", "") == "srcjit":
             self.imports["from srcjit.runtime import checks"] = None
         if isinstance(value, tuple):

@@ -48,7 +48,7 @@ def candidates(plan: Plan, wanted: Targets) -> dict[Definition, Definition]:
             continue
         if result.dtype is not source.dtype or result.size != source.size:
             continue
-        if source in found.values() or _is_wanted_apart(result, plan.lowered):
+        if source in found.values() or is_wanted_apart(result, plan.lowered):
             continue
         if not any(
             _reads_too_late(g, home, position, result, source) for g in plan.groups
@@ -97,7 +97,7 @@ def overwrites(
     return len(read) == len(others) and all(base_of(d) is not operand for d in read)
 
 
-def _is_wanted_apart(result: Definition, lowered: Lowered) -> bool:
+def is_wanted_apart(result: Definition, lowered: Lowered) -> bool:
     """Whether a result of the graph shows the memory of what goes into the input."""
     own = [r for r in lowered.results if isinstance(r, Definition)]
     return sum(base_of(r) is result for r in own) > 1

@@ -25,7 +25,7 @@ import torch
 from torch import fx
 
 from .indexing import as_expr, contiguous_strides, product
-from .partition import is_view
+from .partition import base_of, is_view
 from .peaks import amount
 from .plans import ATenGraph, Mutation
 
@@ -49,6 +49,41 @@ def write_parts(graph: ATenGraph, mutations: Iterable[Mutation]) -> None:
         source = graph.placeholders[mutation.input]
         if isinstance(result, fx.Node) and result.target in VIEW_OF:
             _rewrite(result, source, order)
+
+
+def write_views(graph: ATenGraph, mutations: Iterable[Mutation]) -> None:
+    """Copies views that only go into inputs, so that a kernel can write them there.
+
+    `torch.exp(x, out=y.t())` is `y.copy_(exp.t())`: a kernel that computes `exp.t()` as a
+    tensor of its own writes `y`, and what it is a view of need not be in memory.
+    """
+    for mutation in mutations:
+        result = graph.results[mutation.output]
+        if not isinstance(result, fx.Node) or not is_view(result):
+            continue
+        base, shown = base_of(result), result.meta["val"]
+        made = base.meta.get("val")
+        if base.op != "call_function" or not isinstance(made, torch.Tensor):
+            continue
+        node = result
+        while len(node.users) == 1 and node is not base:
+            (node,) = node.all_input_nodes
+        same = product(tuple(map(as_expr, made.size()))) == product(
+            tuple(map(as_expr, shown.size()))
+        )
+        if node is not base or len(base.users) > 1 or not same:
+            continue
+        if graph.results.count(result) == 1:
+            with graph.graph_module.graph.inserting_after(result):
+                copied = graph.graph_module.graph.call_function(
+                    aten.clone.default,
+                    (result,),
+                    {"memory_format": torch.contiguous_format},
+                )
+            copied.meta = dict(result.meta)
+            with shown.fake_mode:
+                copied.meta["val"] = shown.clone(memory_format=torch.contiguous_format)
+            result.replace_all_uses_with(copied, lambda user: user.op == "output")
 
 
 def _rewrite(node: fx.Node, source: fx.Node, order: dict[fx.Node, int]) -> None:

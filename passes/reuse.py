@@ -23,7 +23,7 @@ NOTE: `data` has a version of its own: eager has counted the writes that the pro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,15 +32,16 @@ from torch import _ops, fx
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
 from .fuse import Attend, Call, Launch, Schedule
 from .groups import base_of
-from .in_place import Targets, safe
+from .in_place import Targets, is_wanted_apart, safe
 from .loops import Kernel, Statement, Store
 from .partition import is_random
 from .plans import ATenGraph
 from .points import memory
 from .record import has_in_place_form
-from .spelling import VIEWS_OF_PARTS
+from .spelling import VIEWS_OF_PARTS, out_form
 
 Step = Launch | Call
+Found = dict[Definition, Definition]
 
 
 def reuse(
@@ -62,17 +63,38 @@ def reuse(
     wanted = {
         d: source
         for d, source in (mutations or {}).items()
-        if results and source not in schedule.in_place.values()
+        if results
+        and source not in schedule.in_place.values()
+        and not is_wanted_apart(d, lowered)
     }
     inputs = {d.name: d for d in wanted.values() if not _repeats(d)}
     last = last_uses(graph, schedule, frozenset(inputs))
     owned = {d.name: d for d in lowered.definitions if _owns(d, schedule)} | inputs
     nodes = [r for r in graph.results if isinstance(r, fx.Node) and not results]
     own = {name for node in nodes for name in _memory_of(node, lowered)}
+    shown = {
+        name
+        for r in graph.results
+        if isinstance(r, fx.Node)
+        for name in _memory_of(r, lowered)
+    }
     stored = {d.name: d for d in schedule.stored if d.name not in own}
     made: dict[str, int] = dict.fromkeys(inputs, -1)
     steps: list[Step] = []
     place: dict[str, str] = {}
+
+    def is_idle(source: Definition, number: int) -> bool:
+        """Whether what lies in an input's memory is not used at a step or behind it."""
+        held = (n for n in place if _end(n, place) == source.name)
+        return last.get(source.name, -1) < number and all(
+            last.get(n, number) < number for n in held
+        )
+
+    def fits(d: Definition, source: Definition) -> bool:
+        """Whether a value may lie where another does: no result in an input's memory."""
+        home = inputs.get(_end(source.name, place))
+        return home is None or d.name not in shown or wanted.get(d) is home
+
     for number, step in enumerate(schedule.steps):
         dying = [
             owned[n]
@@ -80,18 +102,28 @@ def reuse(
             if at == number and made.get(n, number) < number and n in owned
         ]
         made.update(dict.fromkeys(names_made(step, lowered), number))
-        if dying and isinstance(step, Launch) and isinstance(step.kernel, Kernel):
-            kernel, found = _within(step.kernel, dying, stored)
+        if isinstance(step, Launch) and isinstance(step.kernel, Kernel):
+            kernel, found = _within(step.kernel, dying, stored, fits)
+            idle = {d: s for d, s in wanted.items() if is_idle(s, number)}
+            kernel, more = _into(kernel, idle, stored)
+            found |= more
             step = replace(step, kernel=kernel, reused=found)
             place.update({d.name: source.name for d, source in found.items()})
         elif (
-            dying and type(step) is Call and _works_in_place(step.node, dying, lowered)
+            dying
+            and type(step) is Call
+            and _works_in_place(step.node, dying, lowered, fits)
         ):
             step = replace(step, in_place=True)
             (made_there,) = names_made(step, lowered)
             first = step.node.args[0]
             assert isinstance(first, fx.Node)
             place[made_there] = _memory_of(first, lowered)[0]
+        elif type(step) is Call:
+            out = _out(step.node, wanted, lowered)
+            if out and all(is_idle(d, number) for d in out):
+                step = replace(step, out=out)
+                place.update(zip(names_made(step, lowered), (d.name for d in out)))
         steps.append(step)
     landed = {
         d: source for d, source in wanted.items() if _end(d.name, place) == source.name
@@ -200,9 +232,10 @@ def _within(
     kernel: Kernel,
     dying: Iterable[Definition],
     stored: Mapping[str, Definition],
-) -> tuple[Kernel, Targets]:
+    fits: Callable[[Definition, Definition], bool],
+) -> tuple[Kernel, Found]:
     """The kernel with results in the memory of what it reads for the last time."""
-    found: dict[Definition, Definition] = {}
+    found: Found = {}
     inputs = {b.name for b in kernel.inputs}
     outputs = {b.name for b in kernel.outputs}
     for source in dying:
@@ -210,12 +243,29 @@ def _within(
             continue
         for buffer in kernel.outputs:
             d = stored.get(buffer.name)
-            if d is None or d in found.values() or not _alike(d, source):
+            if (
+                d is None
+                or d in found.values()
+                or not _alike(d, source)
+                or not fits(d, source)
+            ):
                 continue
             moved = _renamed(kernel, d, source)
             if safe(moved, source.name):
                 kernel, found[d] = moved, source
                 break
+    return kernel, found
+
+
+def _into(
+    kernel: Kernel, idle: Targets, stored: Mapping[str, Definition]
+) -> tuple[Kernel, Found]:
+    """The kernel with results in the inputs they are for, which nothing reads any more."""
+    found: Found = {}
+    for buffer in kernel.outputs:
+        d = stored.get(buffer.name)
+        if d is not None and d in idle and _alike(d, idle[d]):
+            kernel, found[d] = _renamed(kernel, d, idle[d]), idle[d]
     return kernel, found
 
 
@@ -235,7 +285,10 @@ def _renamed(kernel: Kernel, d: Definition, source: Definition) -> Kernel:
 
 
 def _works_in_place(
-    node: fx.Node, dying: Iterable[Definition], lowered: Lowered
+    node: fx.Node,
+    dying: Iterable[Definition],
+    lowered: Lowered,
+    fits: Callable[[Definition, Definition], bool],
 ) -> bool:
     """True if a call may write its result over its first operand."""
     target: Any = node.target
@@ -255,8 +308,21 @@ def _works_in_place(
         return False
     if not _alike(value, source) or _given_again(node, source, lowered):
         return False
+    if not fits(value, source):
+        return False
     part = target._schema.name.partition("::")[2] in VIEWS_OF_PARTS
     return part or has_in_place_form(target)
+
+
+def _out(node: fx.Node, wanted: Targets, lowered: Lowered) -> tuple[Definition, ...]:
+    """The inputs that all results of a call are to go into, if it can write them there."""
+    value = lowered.values[node]
+    results = value if isinstance(value, tuple) else (value,)
+    found = tuple(wanted[d] for d in results if d in wanted)
+    alike = all(_alike(d, wanted[d]) for d in results if d in wanted)
+    if not alike or len({*found}) < len(results) or out_form(node.target) is None:
+        return ()
+    return () if is_random(node) or any(map(_repeats, found)) else found
 
 
 def _given_again(node: fx.Node, source: Definition, lowered: Lowered) -> bool:

@@ -42,7 +42,7 @@ from .host import (
 )
 from .layouts import lay_out
 from .lower import lower
-from .overwrites import write_parts
+from .overwrites import write_parts, write_views
 from .plans import ATenGraph, Backward
 from .print_triton_expressions import LIBRARY
 from .products import ride_sums
@@ -301,6 +301,7 @@ class _SegmentWriter:
             lay_out(graph)
         if top and self._may_write_inputs():
             write_parts(graph, self.functional.mutations)
+            write_views(graph, self.functional.mutations)
         shorten_names(graph)
         comments = self._node_comments(graph)
         symbols, sizes = size_symbols(graph)
@@ -341,6 +342,7 @@ class _SegmentWriter:
                 taken=self.taken,
                 prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
                 mutations=mutations,
+                reusing=self.stage == "emit" and not given,
             )
             if self.stage == "emit":
                 schedule = reuse(

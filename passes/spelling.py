@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -228,6 +228,42 @@ def spell_in_place(
         source = parts.pop(1)
         return f"torch.ops.aten.{view}({', '.join(parts)}).copy_({source})"
     return f"torch.ops.aten.{name}_.{target._overloadname}({', '.join(parts)})"
+
+
+def out_form(target: Any) -> Any:
+    """The overload that writes into given memory what an ATen operator returns, or None."""
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return None
+    if any(str(r.type) != "Tensor" for r in target._schema.returns):
+        return None
+    own = [(a.name, str(a.type)) for a in target._schema.arguments]
+    packet = target.overloadpacket
+    for name in packet.overloads():
+        form = getattr(packet, name)
+        rest = [(a.name, str(a.type)) for a in form._schema.arguments if not a.is_out]
+        given = len(form._schema.arguments) - len(rest)
+        if rest == own and given == len(target._schema.returns):
+            return form
+    return None
+
+
+def spell_out(
+    node: fx.Node,
+    memory: Sequence[str],
+    names: Names,
+    symbols: Mapping[sympy.Symbol, str] | None = None,
+) -> str:
+    """The call of an ATen operator that leaves its results in given memory.
+
+    The versions of what lies there stay what they are.
+    """
+    form = out_form(node.target)
+    parts = [spell(a, names, symbols) for a in node.args]
+    parts += [f"{k}={spell(v, names, symbols)}" for k, v in node.kwargs.items()]
+    given = (a.name for a in form._schema.arguments if a.is_out)
+    parts += [f"{n}={m}.data" for n, m in zip(given, memory, strict=True)]
+    name = form._schema.name.partition("::")[2]
+    return f"torch.ops.aten.{name}.{form._overloadname}({', '.join(parts)})"
 
 
 VIEWS_OF_PARTS = {

@@ -69,6 +69,13 @@ TEXTS: dict[str, str] = {
         "torch.cumsum(y, 0, out=y); return y"
     ),
     "out of a slice": "y = x * 2; torch.mm(x[:64], w, out=y[:64]); return y",
+    "out of a sort": (
+        "y, k = torch.empty_like(x), torch.empty(128, 128, dtype=torch.long); "
+        "torch.sort(x, 1, out=(y, k)); return y, k"
+    ),
+    "out of a transposed view": (
+        "y = torch.empty_like(x); torch.exp(x, out=y.t()); return y"
+    ),
     # foreach and optimizers
     "foreach": "y = [x * 2, w * 2]; torch._foreach_add_(y, 1.0); return y",
     "foreach of products": (
@@ -122,10 +129,47 @@ TEXTS: dict[str, str] = {
 }
 
 
-def written(text: str) -> Callable[..., Any]:
+GIVEN: dict[str, str] = {
+    # what the caller's tensors are written by
+    "lifting": "s, d = x[:, ::2], x[:, 1::2]; d -= s; s += d / 2; d.mul_(0.5); return s.sum(1)",
+    "lifting of rows": "s, d = x[::2], x[1::2]; d -= s; s += d / 2; return s.sum(1)",
+    "scan in place": "x.cumsum_(0); return x.sum(1)",
+    "scan of what was written": "x.mul_(2).cumsum_(0).cumsum_(1); return x.sum(1)",
+    "written for a product": "x.mul_(2); y = x @ w; x.add_(y); return y",
+    "written behind a product": "x.mul_(2); y = x @ w; x.copy_(y + 1); return y",
+    "written between products": (
+        "x.mul_(2); y = x @ w; x.copy_(w); x.add_(1); z = x @ w; x.copy_(z); return y"
+    ),
+    "swapped rows": "x[:64], x[64:] = x[64:] * 2, x[:64] * 3",
+    "out of a sum": "torch.add(w, 1, out=x)",
+    "out of a product": "torch.mm(w, w, out=x)",
+    "out of a sort": "torch.sort(w, 1, out=(x, k)); return x.sum(1)",
+    "out of a choice": "torch.where(w > 0, w, w[0], out=x); return (w @ w)[0]",
+    "out through a view": "torch.exp(w, out=x.t())",
+    "out of what is transposed": "torch.exp(w.t(), out=x)",
+    "read elsewhere before": ("y = x.t().sigmoid(); torch.sub(x, 1, out=x); return y"),
+    "two that read each other": "y = x.t() * 2; x.add_(w); w.add_(1); return y",
+    "columns and rows": "y = x.t() + w; x.mul_(y.sum()); w.copy_(y)",
+    "copied across": "x.copy_(w.t())",
+    "copied from a product": "x.copy_((w @ w).t())",
+    "written twice": "x.copy_(w); x.cumsum_(0); x.copy_(x.t() + 1)",
+    "read behind a call": "y = x.cumsum(0); x.copy_(y * 2); return x.cumsum(1)",
+    "what is written from is returned": ("y = x * 2; x.copy_(y.cumsum(0)); return y"),
+    "what is written from is shown": (
+        "y = x * 2; x.copy_(y.cumsum(0)); return y.t()[1:]"
+    ),
+    "each from the other": "y = x.cumsum(0); z = w.cumsum(0); x.copy_(z); w.copy_(y)",
+    "each from a product": "y = x @ w; z = w @ x; x.copy_(z); w.copy_(y)",
+    "old values returned": "y = x.clone(); x.cumsum_(0); return y",
+    "halves": "x[:, :64].copy_(x[:, 64:]); x[:, 64:].mul_(2); x[0] = 1",
+}
+"""Programs that write their arguments: `x` and `w`, and `k`, a matrix of whole numbers."""
+
+
+def written(text: str, parameters: str = "x, w, i") -> Callable[..., Any]:
     """The function of a program's text, with source that the compiler finds."""
     scope: dict[str, Any] = {"torch": torch, "functional": functional}
-    source = f"def program(x, w, i):\n    {text}\n"
+    source = f"def program({parameters}):\n    {text}\n"
     name = f"<peak {len(linecache.cache)}>"
     linecache.cache[name] = (len(source), None, source.splitlines(True), name)
     exec(compile(source, name, "exec"), scope)
@@ -134,3 +178,4 @@ def written(text: str) -> Callable[..., Any]:
 
 
 PROGRAMS = {name: written(text) for name, text in TEXTS.items()}
+WRITING_ARGUMENTS = {name: written(text, "x, w, k") for name, text in GIVEN.items()}
