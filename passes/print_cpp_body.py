@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import sympy
 import torch
@@ -191,6 +191,12 @@ class Body:
     def label(self, value: Value) -> Label:
         """The user's name and line for a value; empty if there is none."""
         return self.labels.get(value, Label(""))
+
+    def inherit_labels(self, same: Mapping[Value, Value]) -> None:
+        """Gives what stands for other values in a piece of an axis their labels."""
+        for whole, part in same.items():
+            if whole in self.labels and isinstance(part, Load | Op):
+                self.labels.setdefault(part, self.labels[whole])
 
     def hint(self, value: Value) -> str:
         """What a variable for `value` should be called."""

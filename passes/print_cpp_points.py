@@ -109,7 +109,7 @@ class _Points:
             if number:
                 head = "else " + (head if piece is not found[-1] else "").strip()
             with body.block(head.strip()):
-                self._name(piece)
+                self.body.inherit_labels(piece.same)
                 self._cut(
                     position, axes[1:], piece.stores, where.within(axes[0], piece)
                 )
@@ -119,12 +119,6 @@ class _Points:
     ) -> Sequence[Piece]:
         ranges = {**self.ranges, **where.extents}
         return pieces(stores, axis, ranges, shortest, where.origins)
-
-    def _name(self, piece: Piece) -> None:
-        """Takes over the labels of the values that stand for others in a piece."""
-        for whole, part in piece.same.items():
-            if whole in self.body.labels and isinstance(part, Load | Op):
-                self.body.labels.setdefault(part, self.body.labels[whole])
 
     def _loops(self, position: int, stores: Sequence[Store], where: _Where) -> None:
         body = self.body
@@ -141,7 +135,7 @@ class _Points:
         body, vector = self.body, self.vector
         found = self._pieces(vector, stores, where, SHORT)
         for piece in found:
-            self._name(piece)
+            self.body.inherit_labels(piece.same)
             limits: tuple[str, ...] = ()
             if len(found) > 1:
                 limits = (body.size(piece.first), body.size(piece.last))

@@ -16,9 +16,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from .indexing import ZERO
 from .loops import Axis, Op, Store, Value
+from .pieces import SHORT, Piece, pieces
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
 from .print_cpp_passes import (
@@ -157,15 +160,48 @@ class _Row:
         body = self.body
         bound = self.bound
         with contextlib.ExitStack() as stack:
-            for axis in self.inner:
+            for axis in self.inner[:-1]:
                 limits = part if part is not None and axis is self.split_axis else ()
-                if axis is self.inner[-1]:
-                    body.pragma("simd" + _clauses(updates))
                 stack.enter_context(body.block(body.loop_head(axis, *limits)))
                 bound |= {axis.symbol}
-                if axis is not self.inner[-1]:
-                    body.define((), body.hoist(step.roots, bound))
+                body.define((), body.hoist(step.roots, bound))
+            vector = self.inner[-1]
+            if part is not None and vector is self.split_axis:
+                self._vector(step, updates, part, kept)
+            elif kept or not (found := self._pieces(step, updates)):
+                self._vector(step, updates, (), kept)
+            else:
+                negative = body.printer.negative
+                for piece in found:
+                    body.inherit_labels(piece.same)
+                    body.printer.negative = negative | {
+                        piece.same[v] for v in negative if v in piece.same
+                    }
+                    limits = (body.size(piece.first), body.size(piece.last))
+                    within, moved = _rewritten(step, updates, piece)
+                    self._vector(within, moved, limits, None)
+                body.printer.negative = negative
+
+    def _vector(
+        self,
+        step: Pass,
+        updates: list[Update],
+        limits: tuple[()] | tuple[str, str],
+        kept: Mapping[Value, str] | None,
+    ) -> None:
+        body = self.body
+        body.pragma("simd" + _clauses(updates))
+        with body.block(body.loop_head(self.inner[-1], *limits)):
             print_updates(body, step, updates, kept=kept)
+
+    def _pieces(self, step: Pass, updates: list[Update]) -> Sequence[Piece]:
+        """Pieces of the vector loop on which what indices ask has one answer; empty if one."""
+        outputs = self.body.kernel.outputs
+        stores = [Store(outputs[0], ZERO, u.value) for u in updates]
+        axes = (*self.body.kernel.outer, *self.body.kernel.inner)
+        ranges = {a.symbol: a.size for a in axes}
+        found = pieces([*stores, *step.stores], self.inner[-1], ranges, SHORT)
+        return found if len(found) > 1 else ()
 
     def _split_pass(
         self, step: Pass, updates: list[Update], accumulators: list[Accumulator]
@@ -198,6 +234,22 @@ class _Row:
                     body.emit(
                         acc.merge.format(acc=acc.name, v=f"{held[acc.name]}[{part}]")
                     )
+
+
+def _rewritten(
+    step: Pass, updates: list[Update], piece: Piece
+) -> tuple[Pass, list[Update]]:
+    """The pass as it is in a piece of its vector loop."""
+    count = len(updates)
+    moved = [
+        replace(u, value=s.value)
+        for u, s in zip(updates, piece.stores[:count], strict=True)
+    ]
+    reduces = [replace(r, value=piece.same.get(r.value, r.value)) for r in step.reduces]
+    positions = [
+        replace(r, value=piece.same.get(r.value, r.value)) for r in step.positions
+    ]
+    return Pass(reduces, positions, list(piece.stores[count:])), moved
 
 
 def _clauses(updates: list[Update]) -> str:

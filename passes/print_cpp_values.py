@@ -215,7 +215,7 @@ class Printer:
         symbols: Mapping[sympy.Symbol, str] | None = None,
         negative: frozenset[Value] = frozenset(),
     ) -> None:
-        self._negative = negative
+        self.negative = negative
         self._known = known
         self._buffers = buffers
         self._symbols = dict(symbols or {})
@@ -363,7 +363,7 @@ class Printer:
         dtype = value.args[0].dtype
         if value.name == "abs":
             name = "fabs" if dtype.is_floating_point else "magnitude"
-        if name == "exp" and dtype is torch.float32 and value.args[0] in self._negative:
+        if name == "exp" and dtype is torch.float32 and value.args[0] in self.negative:
             name = "exp_of_negative"
         texts = [a.text for a in args]
         if not dtype.is_floating_point:

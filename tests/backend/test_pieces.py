@@ -37,6 +37,13 @@ PROGRAMS: dict[str, tuple[str, tuple[tuple[int, ...], ...]]] = {
     "roll along rows": ("torch.roll(x, 3, 1) + x", ((48, 40),)),
     "roll along columns": ("torch.roll(x, -7, 0) + x", ((48, 40),)),
     "roll along both": ("torch.roll(x, (5, -2), (0, 1)) + x", ((48, 40),)),
+    "sums of a roll": ("(torch.roll(x, 3, 1) * x).sum(1)", ((48, 40),)),
+    "sum of a roll": (
+        "(torch.roll(x, -1, 1) * y).mean()",
+        ((300, 200),) * 2,
+    ),
+    "softmax of a roll": ("torch.softmax(torch.roll(x, 2, 1) + x, 1)", ((48, 40),)),
+    "argmax of a roll": ("(torch.roll(x, 1, 1) - x).argmax(1)", ((48, 40),)),
     "roll of a roll": ("torch.roll(torch.roll(x, 1), 2, 1) + x", ((48, 40),)),
     "roll of a transpose": ("torch.roll(x.t(), 1) + y", ((48, 40), (40, 48))),
     "cat": ("torch.cat([x + 1, y * 2], 1)", ((48, 40), (48, 24))),
@@ -133,7 +140,8 @@ UNCUT = {
     "five columns",
     "roll of a roll",  # where it wraps shows only behind the first cut
     "roll of one",
-    "sum of a cat",  # reductions are not cut
+    "softmax of a roll",  # the larger of two is chosen
+    "argmax of a roll",
     "triangle",  # its answers change elsewhere in each row
     "roll of a transpose",  # it is computed in tiles
     "small stack",
