@@ -306,18 +306,11 @@ def _moved(
 
 
 def _folded(value: Op) -> Value:
-    """A choice, a number or a connective of conditions of which one is known."""
+    """A choice or a connective of conditions of which one is known."""
     known = value.args[0]
     if value.name == "where" and isinstance(known, Const):
         return value.args[1] if known.value else value.args[2]
     if value.dtype is not torch.bool:
-        if (
-            value.name == "cast"
-            and isinstance(known, Const)
-            and known.dtype is torch.bool
-        ):
-            kind = float if value.dtype.is_floating_point else int
-            return Const(kind(known.value), value.dtype)
         return value
     if value.name == "bitwise_not" and isinstance(known, Const):
         return Const(not known.value, torch.bool)
