@@ -65,12 +65,12 @@ def compile_segment(segment: Segment, options: Options) -> SegmentCode:
     functional = functionalize(segment)
     if functional.torch_level or functional.forward is None:
         log.info("%s stays at torch level: %s", segment.name, functional.reason)
-        return torch_text(segment, comments)
+        return torch_text(segment, comments, dropping=True)
     try:
         return _SegmentWriter(segment, functional, options, comments).write()
     except UnknownSize as why:
         log.info("%s stays at torch level: %s", segment.name, why)
-        return torch_text(segment, comments)
+        return torch_text(segment, comments, dropping=True)
 
 
 def step_code(step: Segment) -> SegmentCode:

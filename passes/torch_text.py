@@ -4,6 +4,8 @@ def segment_0(x, w):
     y = torch.sin(x)  # 20: y = torch.sin(x) * w
     z = y * w
     return (z,)
+
+Where that is what runs, values are dropped when nothing reads them any more (`del y`).
 """
 
 from __future__ import annotations
@@ -19,8 +21,11 @@ from .spelling import Unspeakable, needed_imports, spell, spell_call
 
 
 class _Writer:
-    def __init__(self, segment: Segment, comments: Mapping[str, str]) -> None:
+    def __init__(
+        self, segment: Segment, comments: Mapping[str, str], dropping: bool
+    ) -> None:
         self.segment, self.comments = segment, comments
+        self.dropping = dropping
         self.module = segment.graph_module
         self.bindings: dict[str, Any] = {}
 
@@ -42,6 +47,8 @@ class _Writer:
                     line += f"  # {comment}"
                     said = comment
                 lines.append(line)
+                if self.dropping:
+                    lines.extend(self._dropped(node))
         header = f"def {self.segment.name}({', '.join(parameters)}):"
         lines = self._restoring_modes(lines)
         text = "\n".join([header, *("    " + line for line in lines)]) + "\n"
@@ -51,6 +58,12 @@ class _Writer:
             imports=needed_imports(text),
             bindings=self.bindings,
         )
+
+    def _dropped(self, node: fx.Node) -> list[str]:
+        """Drops the tensors that only a call and those before it use."""
+        made = (n for n in (*node.all_input_nodes, node) if n.op.startswith("call_"))
+        names = [n.name for n in made if max((*n.users, n)) is node and _is_tensor(n)]
+        return [f"del {', '.join(names)}"] if names else []
 
     def _restoring_modes(self, lines: list[str]) -> list[str]:
         """Makes an operation that raises between two changes of a mode leave it as it was."""
@@ -131,6 +144,19 @@ class _Writer:
         return f"{function}({', '.join(arguments)})"
 
 
-def torch_text(segment: Segment, comments: Mapping[str, str]) -> SegmentCode:
-    """Returns the torch-level program of a segment; it always exists."""
-    return _Writer(segment, comments).write()
+def _is_tensor(node: fx.Node) -> bool:
+    value = getattr(node.meta.get("value"), "fake", node.meta.get("val"))
+    return isinstance(value, torch.Tensor)
+
+
+def torch_text(
+    segment: Segment, comments: Mapping[str, str], *, dropping: bool = False
+) -> SegmentCode:
+    """Returns the torch-level program of a segment; it always exists.
+
+    Args:
+        segment: The segment.
+        comments: User lines for the calls.
+        dropping: Drop tensors when nothing reads them any more.
+    """
+    return _Writer(segment, comments, dropping).write()
