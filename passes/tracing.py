@@ -405,10 +405,12 @@ def _fresh(value: Any) -> Any:
 
 
 def _layouts(args: Iterable[Any]) -> list[tuple[torch.Tensor, tuple[Any, ...]]]:
-    """Tensors that own memory, among the arguments and behind them, with their strides."""
+    """Tensors among the arguments, and what they are views of, with their strides."""
     found = []
     for value in args:
         if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
+            if value._base is not None:
+                found.append((value, value.stride()))
             owner = value._base if value._base is not None else value
             found.append((owner, owner.stride()))
     return found

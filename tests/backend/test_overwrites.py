@@ -137,3 +137,25 @@ def test_a_view_of_what_goes_into_an_input_is_apart() -> None:
     assert given.data_ptr() != x.data_ptr()
     x.zero_()
     assert given.abs().sum() > 0
+
+
+def exp_into(x: Any, y: Any) -> Any:
+    shown = x.t()
+    torch.exp(y, out=shown)
+    return shown
+
+
+def sums_into(x: Any, y: Any) -> Any:
+    shown = x.t()
+    torch.cumsum(y, 0, out=shown)
+    return shown
+
+
+@pytest.mark.parametrize("function", [exp_into, sums_into])
+def test_a_view_that_is_written_to_keeps_its_strides(function: Any) -> None:
+    x, y = torch.zeros(5, 5), torch.randn(5, 5)
+    wanted = function(x.clone(), y)
+    found = srcjit.jit(function)(x, y)
+    torch.testing.assert_close(found, wanted)
+    assert found.stride() == wanted.stride() == (1, 5)
+    assert found.data_ptr() == x.data_ptr()
