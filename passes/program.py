@@ -83,7 +83,8 @@ class Hints:
     changed: frozenset[str] = frozenset()
     sizes: Mapping[str, frozenset[int]] = field(default_factory=dict)
     resumed: frozenset[Origin] = frozenset()
-    """Where the functions broke whose rest this function is the rest of."""
+    """Where the functions broke whose rest this function is the rest of, and the tests of the
+    `while` loops that they broke in."""
     fixed: bool = False
     """Nothing may be symbolic whose value is at hand: PyTorch or a pass cannot do with it."""
 

@@ -268,6 +268,9 @@ def while_statement(
     """Starts to unroll a `while` loop whose test is known."""
     from .evaluator import Flow
 
+    # NOTE: a loop that breaks in each iteration would cost a function for each of them.
+    if ev.can_split and frame.origins.get(node.test) in ev.resumed:
+        raise Break("SJ042", "a `while` loop whose iterations break", hint=_LONG)
     block = Block(body_of(node), "while", node)
     block.index = len(block.statements)
     block.operations, block.items_taken = ev.builder.operations, ev.items_taken

@@ -289,10 +289,17 @@ def _continuation(
         cells,
         names=extra_names,
         dynamic=frozenset(dynamic),
-        resumed=ev.resumed if place is None else ev.resumed | {place},
+        resumed=ev.resumed | _broken_at(frame, place),
         called=frame is not ev.frames[0],
     )
     return name, params, args, continuation
+
+
+def _broken_at(frame: Frame, place: Origin | None) -> set[Origin]:
+    """Where a frame broke, and the tests of the `while` loops that it broke in."""
+    loops = [b.node for b in frame.blocks if isinstance(b.node, cst.While)]
+    found = [place, *(frame.origins.get(loop.test) for loop in loops)]
+    return {origin for origin in found if origin is not None}
 
 
 def _share_nonlocals(frame: Frame) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+import srcjit
 from tests.constructs.support import Cases
 
 cases = Cases()
+mixed = Cases()
 
 
 def x():
@@ -244,6 +246,101 @@ def _():
     return program, (x(),)
 
 
+@cases.add("while-true-until-data-says-so")
+def _():
+    def program(x, limit):
+        n = 0
+        while True:
+            new = 0.5 * (x + 2 / x)
+            n += 1
+            if (new - x).abs().max() < 1e-6:
+                break
+            x = new
+            if n >= limit:
+                return x, n
+        return new, -n
+
+    return program, (x().abs() + 1, 50)
+
+
+@mixed.add("while-with-else-whose-iterations-break")
+def _():
+    def program(x, n):
+        while n > 0:
+            n -= 1
+            if x.sum() < 0:
+                x = x + 1
+                continue
+            if x.sum() > 1000:
+                break
+            x = x * 2
+        else:
+            x = x.sin()
+        return x, n
+
+    return program, (x() + 0.1, 9)
+
+
+@mixed.add("nested-while-in-a-function-that-is-called")
+def _():
+    def halve(x):
+        while True:
+            if x.abs().max() < 1:
+                return x
+            x = x / 2
+
+    def program(x):
+        total, k = x * 0, 0
+        while k < 3:
+            j = 0
+            while j < 3:
+                j += 1
+                if x.sum() * j > k:
+                    x = x + j
+            k += 1
+            total = total + halve(x * k)
+        return total
+
+    return program, (x(),)
+
+
+@mixed.add("branch-before-a-while-that-is-unrolled")
+def _():
+    def program(x):
+        n = 0
+        if x.sum() > 1:
+            x = x + 1
+        while n < 3:
+            x = x.sin() * n
+            n += 1
+        return x
+
+    return program, (x(),)
+
+
+def test_while_that_breaks_compiles_its_body_for_all_iterations():
+    @srcjit.jit
+    def program(x):
+        n = 0
+        while True:
+            x = x * 0.9
+            n += 1
+            if x.sum() < 1e-3:
+                break
+        return x, n
+
+    found = srcjit.explain(program)(torch.ones(8))
+    assert found.graph_count <= 4
+    got, expected = program(torch.ones(8)), program.__wrapped__(torch.ones(8))
+    assert got[1] == expected[1] > 50
+    torch.testing.assert_close(got[0], expected[0])
+
+
 @pytest.mark.parametrize("name", cases)
 def test_construct(name):
     cases.check(name)
+
+
+@pytest.mark.parametrize("name", mixed)
+def test_mixed(name):
+    mixed.check_like_eager(name)
