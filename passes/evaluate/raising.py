@@ -147,7 +147,7 @@ def operator_may_raise(
     """
     operands = pytree.tree_leaves((args, kwargs))
     tensors = [v for v in operands if isinstance(v, torch.Tensor)]
-    whole = any(not (t.is_floating_point() or t.is_complex()) for t in tensors)
+    whole = any(not (_is_common(t.dtype) or t.is_complex()) for t in tensors)
     if operator.namespace not in OWN_NAMESPACES:
         return True
     if operator.namespace == "prim":
@@ -289,6 +289,11 @@ _FLOATING = frozenset(
 """Operators of which PyTorch has no kernel for some types of integers."""
 
 
+def _is_common(dtype: torch.dtype) -> bool:
+    """Whether eager's operators have kernels for a type: floating-point, of 16 bits and more."""
+    return dtype.is_floating_point and dtype.itemsize > 1
+
+
 def is_quiet(target: Any, operands: Sequence[Any]) -> bool:
     """Whether a call of a tensor function can neither raise at run time nor draw numbers.
 
@@ -296,7 +301,7 @@ def is_quiet(target: Any, operands: Sequence[Any]) -> bool:
     """
     narrowest = torch.float16
     for operand in operands:
-        if isinstance(operand, torch.Tensor) and not operand.is_floating_point():
+        if isinstance(operand, torch.Tensor) and not _is_common(operand.dtype):
             return False  # eager has no kernel for some types
         dtype = getattr(operand, "dtype", operand)
         if isinstance(dtype, torch.dtype) and dtype.itemsize == 1:

@@ -53,6 +53,13 @@ def moved(x, y, rows, flag):
     return joined, chosen.index_select(0, rows), x[:, ::2].clone(), (x * y).float()
 
 
+def refused(x, y):
+    """Eager has no kernel for the last operation: the line of that is in the traceback."""
+    joined = torch.cat([x, y]).t().contiguous()
+    wide = joined.float() + 1
+    return joined, wide, torch.relu(x).float()
+
+
 def _bytes(rows: int, columns: int) -> torch.Tensor:
     return torch.arange(rows * columns).to(torch.uint8).reshape(rows, columns)
 
@@ -80,3 +87,9 @@ def float8_moved():
     x, y = _bytes(16, 16).view(E4M3), _bytes(16, 16).flip(0).view(E4M3)
     flag = _bytes(16, 16) % 3 == 0
     return moved, (x, y, torch.tensor([3, 0, 15]), flag)
+
+
+@case
+def float8_refused():
+    x = _bytes(16, 16).view(E4M3)
+    return refused, (x, x.flip(0))
