@@ -40,7 +40,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 from srcjit.runtime.checks import CHECKED, CHECKED_CLASSES
 
 from .kernel_rules import KERNEL_RULES
-from .low_precision import LOW_PRECISION, low_precision_rules
+from .low_precision import LOW_PRECISION, MEAN, NONE, low_precision_rules
 from .primitives import FLOAT8
 
 aten = torch.ops.aten
@@ -150,18 +150,14 @@ def _nll_loss_backward(
     classes = aten.arange.default(x.shape[dim], dtype=target.dtype, device=x.device)
     wanted = target.unsqueeze(dim)
     hit = (classes.view(along) == wanted) & (wanted != ignore_index)
-    if reduction == _MEAN:
+    if reduction == MEAN:
         grad = grad / total_weight
-    elif reduction == _NONE:
+    elif reduction == NONE:
         grad = grad.unsqueeze(dim)
     if weight is not None:
         grad = grad * weight.view(along)
     zero = aten.full.default([], 0, dtype=x.dtype, device=x.device)
     return aten.where.self(hit, -grad, zero)
-
-
-_NONE, _MEAN = 0, 1
-"""Numbers of `reduction=` in ATen."""
 
 
 @_rule(aten.masked_fill.Scalar)
@@ -250,12 +246,12 @@ def _nll_loss_on_cpu(elsewhere: Decomposition) -> Decomposition:
         safe = CHECKED(target, x.shape[dim], ignored)
         picked = aten.gather.default(x, dim, safe.unsqueeze(dim)).squeeze(dim)
         loss = torch.where(target != ignored, -picked, 0)
-        if reduction == _NONE and dim == 1:
+        if reduction == NONE and dim == 1:
             return loss, x.new_full((), 0.0)
         count = (target != ignored).sum().to(x.dtype)
-        if reduction != _NONE:
+        if reduction != NONE:
             loss = loss.sum()
-        return (loss / count if reduction == _MEAN else loss), count
+        return (loss / count if reduction == MEAN else loss), count
 
     return nll_loss
 

@@ -13,20 +13,14 @@ Each rule names the kernel it follows (ATen/native).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
+from .low_precision import LOW_PRECISION, MEAN, Rule, reduced
+
 aten = torch.ops.aten
-
-Rule = Callable[..., Any]
-
-LOW_PRECISION = (torch.bfloat16, torch.float16)
-
-_NONE, _MEAN = 0, 1
-"""Numbers of `reduction=` in ATen."""
 
 _LEAST_DENOMINATOR = torch.tensor(1e-12, dtype=torch.float32).item()
 """EPSILON of Loss.cpp is a float, also where the tensors are of doubles."""
@@ -39,15 +33,9 @@ def _wide(*tensors: torch.Tensor) -> list[torch.Tensor]:
 
 def _factor(x: torch.Tensor, reduction: int) -> Any:
     """What a gradient of a mean is divided by; of no elements nothing is."""
-    if reduction != _MEAN or guard_or_false(x.numel() == 0):
+    if reduction != MEAN or guard_or_false(x.numel() == 0):
         return 1.0
     return 1.0 / x.numel()
-
-
-def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
-    if reduction == _NONE:
-        return loss
-    return loss.mean() if reduction == _MEAN else loss.sum()
 
 
 def _smooth_l1_loss_backward(
@@ -73,14 +61,14 @@ def _smooth_l1_loss_backward(
 
 
 def _soft_margin_loss(
-    x: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN
+    x: torch.Tensor, target: torch.Tensor, reduction: int = MEAN
 ) -> Any:
     """Loss.cpp: a chain of calls, each of which rounds."""
-    return _reduced(torch.log1p(torch.exp(-x * target)), reduction)
+    return reduced(torch.log1p(torch.exp(-x * target)), reduction)
 
 
 def _soft_margin_loss_backward(
-    grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN
+    grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int = MEAN
 ) -> Any:
     """Loss.cpp: a chain of calls, each of which rounds."""
     factor = _factor(x, reduction)
@@ -93,14 +81,14 @@ def _binary_cross_entropy_backward(
     x: torch.Tensor,
     target: torch.Tensor,
     weight: torch.Tensor | None = None,
-    reduction: int = _MEAN,
+    reduction: int = MEAN,
 ) -> Any:
     """Loss.cpp, cuda/Loss.cu: computed in the element type."""
     divisor = ((1.0 - x) * x).clamp(min=_LEAST_DENOMINATOR)
     made = grad * (x - target) / divisor
     if weight is not None:
         made = made * weight
-    return made / x.numel() if reduction == _MEAN else made
+    return made / x.numel() if reduction == MEAN else made
 
 
 def _glu_backward(grad: torch.Tensor, x: torch.Tensor, dim: int) -> Any:

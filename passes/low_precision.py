@@ -28,7 +28,7 @@ Rule = Callable[..., Any]
 
 LOW_PRECISION = (torch.bfloat16, torch.float16)
 
-_NONE, _MEAN = 0, 1
+NONE, MEAN = 0, 1
 """Numbers of `reduction=` in ATen."""
 
 
@@ -65,32 +65,32 @@ def _choose(
     return widening(*args, **kwargs)
 
 
-def _mse_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN) -> Any:
+def _mse_loss(x: torch.Tensor, target: torch.Tensor, reduction: int = MEAN) -> Any:
     difference = x - target
-    return _reduced(difference * difference, reduction)
+    return reduced(difference * difference, reduction)
 
 
 def _mse_loss_backward(
     grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int
 ) -> Any:
-    factor = 2.0 / x.numel() if reduction == _MEAN else 2.0
+    factor = 2.0 / x.numel() if reduction == MEAN else 2.0
     return (x - target) * _rounded(factor, x) * grad
 
 
 def _smooth_l1_loss(
-    x: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN, beta: float = 1.0
+    x: torch.Tensor, target: torch.Tensor, reduction: int = MEAN, beta: float = 1.0
 ) -> Any:
     z, width = (x - target).abs(), _rounded(beta, x)
     near, far = z * 0.5 * z / width, z - width * 0.5
-    return _reduced(torch.where(z < width, near, far), reduction)
+    return reduced(torch.where(z < width, near, far), reduction)
 
 
 def _huber_loss(
-    x: torch.Tensor, target: torch.Tensor, reduction: int = _MEAN, delta: float = 1.0
+    x: torch.Tensor, target: torch.Tensor, reduction: int = MEAN, delta: float = 1.0
 ) -> Any:
     z, width = (x - target).abs(), _rounded(delta, x)
     near, far = z * 0.5 * z, width * (z - width * 0.5)
-    return _reduced(torch.where(z <= width, near, far), reduction)
+    return reduced(torch.where(z <= width, near, far), reduction)
 
 
 def _smooth_l1_loss_backward(
@@ -140,7 +140,7 @@ def _logit_backward(
 
 
 def _factor(reduction: int, x: torch.Tensor) -> torch.Tensor:
-    return _rounded(1.0 / x.numel() if reduction == _MEAN else 1.0, x)
+    return _rounded(1.0 / x.numel() if reduction == MEAN else 1.0, x)
 
 
 def _rounded(number: float, like: torch.Tensor) -> torch.Tensor:
@@ -151,10 +151,11 @@ def _rounded(number: float, like: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def _reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
-    if reduction == _NONE:
+def reduced(loss: torch.Tensor, reduction: int) -> torch.Tensor:
+    """The loss of all elements as ATen's `reduction=` asks for it."""
+    if reduction == NONE:
         return loss
-    return loss.mean() if reduction == _MEAN else loss.sum()
+    return loss.mean() if reduction == MEAN else loss.sum()
 
 
 def _everywhere(device: str, dtype: torch.dtype) -> bool:

@@ -18,6 +18,7 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from ..decompositions import LOOK_AT_DATA
 from ..indirect import CHECKED
 from .frozen import is_frozen
 
@@ -64,9 +65,6 @@ _QUIET_OPERATORS = frozenset(
 )
 """Operators that raise on no values of their operands, if those are floating-point numbers
 or of types for which fakes compute the same (PyTorch's kernels refuse some integer types)."""
-
-_CHECKS = (torch.nn.functional.one_hot,)
-"""Functions that look at what tensors hold before they call an operator; not so on fakes."""
 
 _CHOOSE = frozenset(
     """
@@ -123,7 +121,8 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
         return Facts(
             foreign
-            or any(target is function for function in _CHECKS)
+            # It looks at what tensors hold before it calls an operator; not so on fakes.
+            or any(target is function for function in LOOK_AT_DATA)
             or any(risky for _, risky in self.operators),
             any(_TAG.nondeterministic_seeded in o.tags for o, _ in self.operators),
             any(_writes_aside(o) for o, _ in self.operators),
