@@ -1,7 +1,7 @@
 """Rows of reductions over every set of dimensions, with their options, and of scans and sorts.
 
 Tensors have three dimensions, among them ones of one element and of none. Where eager raises
-for a dimension of none, the call is left out here; `test_product` has those.
+for a dimension of none, the call is left out.
 """
 
 from __future__ import annotations
