@@ -33,8 +33,9 @@ from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .plans import ATenGraph
-from .reuse import last_uses
+from .reuse import last_uses, names_made
 from .spelling import spell, spell_call, spell_expr, spell_in_place, spell_out
+from .takeovers import takeovers
 from .views import MOST_STEPS
 
 Finish = Callable[[list[str], list[str]], list[str]]
@@ -179,6 +180,7 @@ class Host:
         self.named: dict[fx.Node, str] = {}
         self.allocated: set[str] = set()
         self.given: frozenset[str] = frozenset()
+        self.takeovers: dict[str, str] = {}
         for node, value in self.lowered.values.items():
             if node.op == "placeholder":
                 self.named[node] = node.name
@@ -222,7 +224,11 @@ class Host:
             if d.kind != EXTERN:
                 self.named.update({d.node: source.name})
         last = last_uses(self.graph, self.schedule, frozenset(released))
-        for step in steps:
+        self.takeovers = takeovers(self.schedule, last, self.given)
+        for number, step in enumerate(steps):
+            for name in names_made(step, self.lowered):
+                if name in self.takeovers:
+                    last[self.takeovers[name]] = number
             if isinstance(step, Launch):
                 for d in step.reused:
                     del stored[d.name]
@@ -257,7 +263,9 @@ class Host:
 
     def _allocate(self, d: Definition) -> None:
         size, stride = self._tuple(d.size), self._tuple(d.stride)
-        if d.device.type == "cpu":
+        if d.name in self.takeovers:
+            text = self.takeovers[d.name]
+        elif d.device.type == "cpu":
             self.imports["from srcjit.runtime import empty_cpu"] = None
             text = f"empty_cpu({size}, {stride}, {d.dtype})"
         elif d.device.type == "cuda":
@@ -320,6 +328,12 @@ class Host:
         comment = self.comments.get(node, "")
         tail = f"  # {comment}" if comment else ""
         text = spell_call(node, self.text, self.symbols)
+        taken = self.takeovers.get(node.name)
+        if taken is not None:
+            self.named[node] = name = node.name
+            self.lines.append(f"{name} = {taken}")
+            self.lines.append(f"{text[:-1]}, out={name}){tail}")
+            return
         if in_place:
             first, *_ = node.args
             assert isinstance(first, fx.Node)

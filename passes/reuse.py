@@ -71,12 +71,12 @@ def reuse(
     last = last_uses(graph, schedule, frozenset(inputs))
     owned = {d.name: d for d in lowered.definitions if _owns(d, schedule)} | inputs
     nodes = [r for r in graph.results if isinstance(r, fx.Node) and not results]
-    own = {name for node in nodes for name in _memory_of(node, lowered)}
+    own = {name for node in nodes for name in memory_of(node, lowered)}
     shown = {
         name
         for r in graph.results
         if isinstance(r, fx.Node)
-        for name in _memory_of(r, lowered)
+        for name in memory_of(r, lowered)
     }
     stored = {d.name: d for d in schedule.stored if d.name not in own}
     made: dict[str, int] = dict.fromkeys(inputs, -1)
@@ -118,7 +118,7 @@ def reuse(
             (made_there,) = names_made(step, lowered)
             first = step.node.args[0]
             assert isinstance(first, fx.Node)
-            place[made_there] = _memory_of(first, lowered)[0]
+            place[made_there] = memory_of(first, lowered)[0]
         elif type(step) is Call:
             out = _out(step.node, wanted, lowered)
             if out and all(is_idle(d, number) for d in out):
@@ -155,14 +155,14 @@ def last_uses(
     kept = {n.name for n in graph.placeholders} - released
     for result in graph.results:
         if isinstance(result, fx.Node):
-            kept.update(_memory_of(result, lowered))
+            kept.update(memory_of(result, lowered))
     for number, step in enumerate(schedule.steps):
         made = names_made(step, lowered)
         if isinstance(step, Attend):
             used = [o.definition.name for o in step.library.operands]
         elif isinstance(step, Call):
             operands = step.node.all_input_nodes
-            used = [n for a in operands for n in _memory_of(a, lowered)]
+            used = [n for a in operands for n in memory_of(a, lowered)]
             if _may_alias(step.node):
                 shown.append((made, used))
         else:
@@ -189,7 +189,7 @@ def names_made(step: Step, lowered: Lowered) -> list[str]:
     return [d.name for d in parts if isinstance(d, Definition)]
 
 
-def _memory_of(node: fx.Node, lowered: Lowered) -> list[str]:
+def memory_of(node: fx.Node, lowered: Lowered) -> list[str]:
     """Names of the memory that a node's value lives in."""
     value = lowered.values[node]
     parts = value if isinstance(value, tuple | list) else (value,)
@@ -220,7 +220,8 @@ def _repeats(d: Definition) -> bool:
     return any(s == 0 and n != 1 for n, s in zip(d.size, d.stride, strict=True))
 
 
-def _alike(d: Definition, other: Definition) -> bool:
+def alike(d: Definition, other: Definition) -> bool:
+    """True if what one lies in can hold the other."""
     facts = ("dtype", "device", "size", "stride")
     return all(getattr(d, f) == getattr(other, f) for f in facts)
 
@@ -246,7 +247,7 @@ def _within(
             if (
                 d is None
                 or d in found.values()
-                or not _alike(d, source)
+                or not alike(d, source)
                 or not fits(d, source)
             ):
                 continue
@@ -264,7 +265,7 @@ def _into(
     found: Found = {}
     for buffer in kernel.outputs:
         d = stored.get(buffer.name)
-        if d is not None and d in idle and _alike(d, idle[d]):
+        if d is not None and d in idle and alike(d, idle[d]):
             kernel, found[d] = _renamed(kernel, d, idle[d]), idle[d]
     return kernel, found
 
@@ -306,7 +307,7 @@ def _works_in_place(
     source = lowered.values[node.args[0]]
     if not isinstance(source, Definition) or source not in dying:
         return False
-    if not _alike(value, source) or _given_again(node, source, lowered):
+    if not alike(value, source) or _given_again(node, source, lowered):
         return False
     if not fits(value, source):
         return False
@@ -319,7 +320,7 @@ def _out(node: fx.Node, wanted: Targets, lowered: Lowered) -> tuple[Definition, 
     value = lowered.values[node]
     results = value if isinstance(value, tuple) else (value,)
     found = tuple(wanted[d] for d in results if d in wanted)
-    alike = all(_alike(d, wanted[d]) for d in results if d in wanted)
+    alike = all(alike(d, wanted[d]) for d in results if d in wanted)
     if not alike or len({*found}) < len(results) or out_form(node.target) is None:
         return ()
     return () if is_random(node) or any(map(_repeats, found)) else found
@@ -329,4 +330,4 @@ def _given_again(node: fx.Node, source: Definition, lowered: Lowered) -> bool:
     """True if the memory of the first operand is that of another one, too."""
     found: list[fx.Node] = []
     fx.node.map_arg((node.args[1:], node.kwargs), found.append)
-    return any(source.name in _memory_of(n, lowered) for n in found)
+    return any(source.name in memory_of(n, lowered) for n in found)
