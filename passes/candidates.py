@@ -3,7 +3,7 @@
 A reduction over rows of 8,192 elements that a program holds whole,
 
     Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(k,), block=8192)),
-             looped=False, num_warps=8, lanes=0, stages=0)
+             looped=False, num_warps=8, lanes=0, stages=0, streams=False)
 
 may also be held by 4 or by 16 warps, or be walked over in blocks. All candidates compute the
 same values; only the order of a sum differs, as it does between any two schedules.

@@ -187,7 +187,7 @@ class KernelPrinter(Expressions):
 
     def _store_policy(self) -> str:
         """A further argument of a store: what the cache does with it."""
-        return ""
+        return ', cache_modifier=".cs"' if self.plan.streams else ""
 
     def _store(self, statement: Store) -> None:
         index = sympy.sympify(statement.index)

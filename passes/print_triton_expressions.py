@@ -222,7 +222,7 @@ class Expressions:
 
     def _load_policy(self, value: Load) -> str:
         """A further argument of a load: what the cache does with it."""
-        return ""
+        return ', cache_modifier=".cg"' if self.plan.streams else ""
 
     def _position_text(self, value: Value) -> str:
         """A part of an index as a factor."""

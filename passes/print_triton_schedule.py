@@ -26,7 +26,7 @@ becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it w
     ... )
     >>> kernel = Kernel("add", (i, j), (), (Store(tensor("y", 64, 1024), at, total),))
     >>> schedule(kernel)
-    Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(j,), block=1024)), looped=False, num_warps=4, lanes=0, stages=0)
+    Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(j,), block=1024)), looped=False, num_warps=4, lanes=0, stages=0, streams=False)
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ ELEMENTS_PER_THREAD = 8
 
 PERSISTENT_LIMIT = 32768
 """The longest row that one program holds in registers (32 elements of 1024 threads)."""
+
+STREAMED = 128 * 2**20
+"""Bytes of a result of which no cache holds a good part until it is read (an H200 has 50 MB of L2)."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,8 @@ class Schedule:
             program walks (see `passes.online`); a divisor of the block.
         stages: Blocks that are on their way while the program walks; 0 or 1 asks for one
             when it is needed.
+        streams: Every element is touched once, and there is more than the caches hold: they
+            are told to keep none of it.
     """
 
     groups: tuple[Group, ...]
@@ -108,6 +113,7 @@ class Schedule:
     num_warps: int
     lanes: int = 0
     stages: int = 0
+    streams: bool = False
 
 
 def power_of_two(n: int) -> int:
@@ -154,7 +160,7 @@ def _pointwise(kernel: Kernel) -> Schedule:
             return (
                 plan
                 if plan.groups[-1].block * plan.groups[-2].block >= 256
-                else _flat(axes)
+                else _flat(kernel)
             )
         width = static(column.size)
         block = _column_block(width)
@@ -168,7 +174,7 @@ def _pointwise(kernel: Kernel) -> Schedule:
                 False,
                 _warps(rows * block),
             )
-    return _flat(axes)
+    return _flat(kernel)
 
 
 def _column_block(width: int | None) -> int:
@@ -181,10 +187,33 @@ def _column_block(width: int | None) -> int:
     return min(waste, key=lambda b: (waste[b] > 0.125 * width, -b))
 
 
-def _flat(axes: tuple[Axis, ...]) -> Schedule:
-    size = static(Group(axes, 1).size)
+def _flat(kernel: Kernel) -> Schedule:
+    group = Group(kernel.outer, 1)
+    size = static(group.size)
     block = 1024 if size is None else max(32, min(1024, power_of_two(size)))
-    return Schedule((Group(axes, block),), False, _warps(block))
+    streams = _streams(kernel)
+    if streams and max(width for _, width in accesses(kernel)) <= 2:
+        block = 2048
+    plan = (replace(group, block=block),)
+    return Schedule(plan, False, _warps(block), streams=streams)
+
+
+def _streams(kernel: Kernel) -> bool:
+    """True if each element is touched at one point only, and results are large.
+
+    Measured on an H200, bfloat16 128 Mi elements: 0.997 of the time, together with blocks of
+    4 KiB. What is written over what was read is left alone: AdamW took 1.011 times as long.
+    """
+    if len(kernel.outer) != 1:
+        return False
+    (axis,) = kernel.outer
+    read = {v.buffer.name for v in kernel.values if isinstance(v, Load)}
+    written = {b.name: b for b in kernel.outputs}
+    size = static(axis.size)
+    if size is None or not read.isdisjoint(written):
+        return False
+    once = all(index == axis.symbol for index, _ in accesses(kernel))
+    return once and all(size * b.dtype.itemsize >= STREAMED for b in written.values())
 
 
 def _transposing(axes: tuple[Axis, ...], row: Axis, column: Axis) -> Schedule:

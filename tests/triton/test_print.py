@@ -159,6 +159,33 @@ def test_contiguous_tensors_are_flat() -> None:
     assert len(plan.groups) == 1
 
 
+def flat(count: int, dtype: torch.dtype, *, in_place: bool = False) -> Kernel:
+    """A copy, one element after the other."""
+    i = symbol("i")
+    n = sympy.Integer(count)
+
+    def memory(name: str) -> Buffer:
+        return Buffer(name, dtype, torch.device("cuda"), (n,), (sympy.Integer(1),))
+
+    target = memory("x" if in_place else "y")
+    body = (Store(target, i, Load(memory("x"), i)),)
+    return Kernel("copy", (Axis(i, n),), (), body)
+
+
+def test_results_that_no_cache_holds_are_streamed() -> None:
+    large = print_kernel(flat(2**27, torch.bfloat16))
+    assert 'cache_modifier=".cg"' in large.text and '".cs"' in large.text
+    assert large.launches[0].constants == {"BLOCK": 2048, "num_warps": 8}
+    wide = print_kernel(flat(2**27, torch.float32))
+    assert '".cs"' in wide.text
+    assert wide.launches[0].constants == {"BLOCK": 1024, "num_warps": 4}
+    for other in (
+        flat(2**20, torch.bfloat16),
+        flat(2**27, torch.float32, in_place=True),
+    ):
+        assert "cache_modifier" not in print_kernel(other).text
+
+
 def test_transposed_tensors_are_tiled() -> None:
     plan = schedule(merge_axes(shapes("batched_transpose").kernel))
     assert [g.block for g in plan.groups] == [1, 64, 64]
