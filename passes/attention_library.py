@@ -24,9 +24,12 @@ from dataclasses import dataclass
 import sympy
 import torch
 
+from srcjit.runtime import cudnn
+
 from .attention_form import Attention
 from .definitions import Definition
 from .loops import Axis, Const, Expr, Op
+from .program import Segment
 
 LEAST_SCORES = {"triton": 2**24, "cpp": 2**16}
 """Scores in all below which a call of the library costs more than it saves."""
@@ -36,6 +39,10 @@ _DTYPES = {
     "triton": (torch.bfloat16,),
     "cpp": (torch.float32, torch.float64),
 }
+
+
+_PRODUCTS = frozenset({"bmm", "einsum", "matmul"})
+_SCALES = frozenset({"div", "divide", "float", "mul", "multiply", "to", "true_divide"})
 
 
 _FUNCTIONS = {
@@ -110,6 +117,32 @@ def library_call(
     return Library(module, function, tuple(operands), scale, attention.output.size)
 
 
+def foresee(segment: Segment) -> None:
+    """Lets a thread load what a library call will need, if a graph looks like attention.
+
+    Reading and proving takes as long as that.
+    """
+    graph = segment.graph_module.graph
+    names = [getattr(n.target, "__name__", "") for n in graph.nodes]
+    softmax = next((i for i, name in enumerate(names) if "softmax" in name), None)
+    if softmax is None:
+        return
+    scores = names[:softmax]
+    while scores and scores[-1] in _SCALES:
+        scores.pop()
+    if (
+        not scores
+        or scores[-1] not in _PRODUCTS
+        or _PRODUCTS.isdisjoint(names[softmax:])
+    ):
+        return
+    for value in segment.inputs:
+        if isinstance(value, torch.Tensor) and value.dtype in _DTYPES["triton"]:
+            if _measured(value.device):
+                cudnn.load_ahead()
+            return
+
+
 def _scale(attention: Attention) -> float | None:
     """The factor by which the score function multiplies the product, if it does no more."""
     value, scale = attention.score, 1.0
@@ -169,10 +202,14 @@ def _one_batch(operands: list[Operand]) -> list[Operand]:
 
 def _hopper(attention: Attention) -> bool:
     """Whether the GPU and its library are those whose call was measured."""
-    if attention.output.device.type != "cuda" or not torch.cuda.is_available():
-        return False
     head = attention.width.size
-    new = torch.cuda.get_device_capability(attention.output.device) >= (9, 0)
     fits = bool(head % 8 == 0 and head <= 128)
+    return fits and _measured(attention.output.device)
+
+
+def _measured(device: torch.device) -> bool:
+    if device.type != "cuda" or not torch.cuda.is_available():
+        return False
+    new = torch.cuda.get_device_capability(device) >= (9, 0)
     version: int = torch.backends.cudnn.version() or 0  # type: ignore[no-untyped-call]
-    return new and fits and version >= 90100
+    return new and version >= 90100

@@ -24,7 +24,7 @@ from torch import fx
 from srcjit.options import Options
 from srcjit.origin import Origin
 
-from . import autograd, plans, recording
+from . import attention_library, autograd, plans, recording
 from .attention import fix_heads, rounds_float32, stream
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
@@ -62,6 +62,7 @@ def compile_segment(segment: Segment, options: Options) -> SegmentCode:
     comments = user_lines(segment.origins)
     if options.stage in ("source", "specialize"):
         return torch_text(segment, comments)
+    attention_library.foresee(segment)
     functional = functionalize(segment)
     if functional.torch_level or functional.forward is None:
         log.info("%s stays at torch level: %s", segment.name, functional.reason)

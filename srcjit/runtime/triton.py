@@ -10,9 +10,10 @@ Nothing here imports Triton until a kernel is launched, so a machine without it 
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from os import cpu_count
 from typing import Any
@@ -33,6 +34,7 @@ from .triton_launcher import INT32, write_launcher
 from .triton_load import Start, load
 
 __all__ = [
+    "beside",
     "cross_compile",
     "empty_cuda",
     "launch",
@@ -245,12 +247,30 @@ def precompile(
         _compile_once(kernel, variant, dict(constants), target, pool=True)
 
 
-def prepare(kernel: Any, *args: Any, **constants: Any) -> None:
-    """Starts compiling in a thread what a `launch` with arguments like these will need."""
+def prepare(kernel: Any, *args: Any, **constants: Any) -> Future[Start] | None:
+    """Starts compiling in a thread what a `launch` with arguments like these will need.
+
+    Returns:
+        What is done as soon as `launch` need not wait; None in Triton's interpreter.
+    """
     if is_interpreted(kernel):
-        return
+        return None
     variant = _variant(kernel, constants, args, aligned=True)
-    _compile_once(kernel, variant, constants, _current_target(), pool=True)
+    return _compile_once(kernel, variant, constants, _current_target(), pool=True)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Does in a thread, while the block runs, what comes after it, so that it is quick then.
+
+    When the block ends, it has been done, or will not be. Where it fails, it fails again.
+    """
+    started = _compiler_threads().submit(work)
+    try:
+        yield
+    finally:
+        if not started.cancel():
+            wait((started,))
 
 
 def empty_cuda(

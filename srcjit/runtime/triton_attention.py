@@ -8,17 +8,19 @@ Only emitted modules import this: it imports Triton.
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import Future
 
 import torch
 import triton
 import triton.language as tl
 
-from .triton import launch, prepare
+from .triton import beside, launch, prepare
+from .triton_load import Start
 
 BLOCK, ROWS, COPIED = 1024, 16, 64
 
-_seen: set[tuple[object, ...]] = set()
-"""Element types and sizes for which the kernels are compiled, or soon will be."""
+_kernels: dict[tuple[object, ...], Future[Start] | None] = {}
+"""The kernel that mends, for each element type and sizes; None once it has been compiled."""
 
 
 def attend_cuda(
@@ -38,17 +40,52 @@ def attend_cuda(
         size: Size of the result, which has as many elements as `query`.
     """
     like = (query.dtype, query.shape, key.shape)
-    if like not in _seen:
-        _seen.add(like)
-        # While cuDNN is loaded and plans; it lays its result out as the queries are.
-        prepare(mend_rows, *mending(query, query, key, scale), **_constants(query))
-    made = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
-        query, key, value, None, False, scale=scale
-    )[0]
-    mend(made, query, key, scale)
+    attend = _attend if like in _kernels else _attend_first
+    made = attend(query, key, value, scale)
+    if _kernels[like] is None or _may_need_mending(like, made):
+        mend(made, query, key, scale)
     # To PyTorch, a temporary of another size is no view.
     shaped: torch.Tensor = torch.ops.aten._unsafe_view.default(laid_out(made), size)
     return shaped
+
+
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+) -> torch.Tensor:
+    made: torch.Tensor = torch.ops.aten._scaled_dot_product_cudnn_attention.default(
+        query, key, value, None, False, scale=scale
+    )[0]
+    return made
+
+
+def _attend_first(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """As `_attend`. While cuDNN is loaded and plans, threads prepare what comes after it."""
+    # It lays its result out as the queries are.
+    compiled = prepare(
+        mend_rows, *mending(query, query, key, scale), **_constants(query)
+    )
+    _kernels[query.dtype, query.shape, key.shape] = compiled
+    if compiled is None or torch.cuda.is_current_stream_capturing():
+        return _attend(query, key, value, scale)
+    with beside(lambda: begins_with_zero(query.new_ones(64, 64))):
+        return _attend(query, key, value, scale)
+
+
+def _may_need_mending(like: tuple[object, ...], made: torch.Tensor) -> bool:
+    """False where no row needs it; then nobody waits for the kernel that does it."""
+    kernel = _kernels[like]
+    if kernel is None or kernel.done():
+        _kernels[like] = None
+        return True
+    # What is captured is to hold for other numbers, too, and cannot be looked at.
+    return torch.cuda.is_current_stream_capturing() or begins_with_zero(made)
+
+
+def begins_with_zero(made: torch.Tensor) -> bool:
+    """Whether the first element of a row is 0. The host waits for the answer."""
+    return bool((made.select(-1, 0) == 0).any())
 
 
 def mend(

@@ -102,3 +102,13 @@ def test_a_child_does_not_wait_for_threads_that_it_lacks() -> None:
     go.set()
     thread.join()
     assert status == 0 and gc.isenabled()
+
+
+def test_no_collection_of_everything_becomes_due() -> None:
+    """However often something is compiled, that takes many of the program's own objects."""
+    if gc.get_freeze_count():
+        pytest.skip("the program keeps objects from the collector")
+    for _ in range(30):
+        collector.hold()
+        collector.release(True)
+    assert gc.get_count()[2] < 3

@@ -176,3 +176,77 @@ def test_a_library_call_on_a_gpu(which: int, value: float, transposed: bool) -> 
     torch.testing.assert_close(
         got, eager, rtol=0.05, atol=0.05, equal_nan=True, check_stride=False
     )
+
+
+def test_the_first_call_waits_for_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a row may have to be mended."""
+    from concurrent.futures import Future
+
+    from srcjit.runtime import triton_attention
+
+    zeros, compiled, mended = [False], Future[Any](), []
+
+    def attend(query: torch.Tensor, *_: Any) -> torch.Tensor:
+        made = torch.ones_like(query)
+        made[0, 0, 1] = 0.0 if zeros[0] else 1.0
+        return made
+
+    monkeypatch.setattr(triton_attention, "_attend", attend)
+    monkeypatch.setattr(triton_attention, "_kernels", {})
+    monkeypatch.setattr(triton_attention, "prepare", lambda *a, **k: compiled)
+    monkeypatch.setattr(triton_attention, "mend", lambda *_: mended.append(zeros[0]))
+    capturing = [False]
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    q = torch.zeros(1, 2, 4, 16, dtype=torch.bfloat16)
+
+    def call() -> None:
+        got = triton_attention.attend_cuda(q, q, q, 0.125, (2, 4, 16))
+        assert got.shape == (2, 4, 16)
+
+    call()
+    assert not mended
+    zeros[0] = True
+    call()
+    assert mended == [True]
+    zeros[0], capturing[0] = False, True
+    call()
+    assert mended == [True, False]
+    capturing[0] = False
+    compiled.set_result(None)
+    call()
+    call()
+    assert mended == [True, False, False, False]
+
+
+def test_parts_of_cudnn(tmp_path: Path) -> None:
+    from srcjit.runtime.cudnn import parts
+
+    for name in ("libcudnn", "libcudnn_graph", "libcudnn_heuristic", "libcudnn_ops"):
+        (tmp_path / f"{name}.so.9").touch()
+    maps = tmp_path / "maps"
+    line = "7f0000 r-xp 00000000 00:01 1234    "
+    maps.write_text(f"{line}/lib/libc.so.6\n{line}{tmp_path}/libcudnn.so.9\n")
+    found = [file.name for file in parts(maps)]
+    assert found == ["libcudnn_graph.so.9", "libcudnn_heuristic.so.9"]
+    maps.write_text(f"{line}/lib/libc.so.6\n")
+    assert parts(maps) == parts(tmp_path / "none") == []
+
+
+def test_a_library_call_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    from srcjit.passes import attention_library
+    from srcjit.runtime import cudnn
+
+    loads: list[bool] = []
+    monkeypatch.setattr(attention_library, "_measured", lambda _: True)
+    monkeypatch.setattr(cudnn, "load_ahead", lambda: loads.append(True))
+
+    def foreseen(function: Any, dtype: torch.dtype = torch.bfloat16) -> bool:
+        loads.clear()
+        args = [t.to(dtype) for t in qkv(300)]
+        attention_library.foresee(segment_of(function, *args))
+        return bool(loads)
+
+    assert foreseen(plain)
+    assert not foreseen(plain, torch.float32)
+    assert not foreseen(soft_cap) and not foreseen(causal)
+    assert not foreseen(lambda q, k, v: q.softmax(-1) @ k.transpose(-2, -1) @ v)
