@@ -58,7 +58,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sympy
 
@@ -134,6 +134,24 @@ class TritonText:
             *IMPORTS,
             *(f"from srcjit.runtime.triton_library import {n}" for n in self.library),
         )
+
+    def passing(self, names: Mapping[str, str], lines: str = "") -> TritonText:
+        """The same kernels, launched with something else.
+
+        Args:
+            names: Argument -> what to pass for it.
+            lines: The user's lines, for the comments of the launches.
+        """
+        launches = []
+        for call in self.launches:
+            arguments = tuple(names.get(a, a) for a in call.arguments)
+            said = " · ".join(part for part in (lines, call.comment) if part)
+            comment = said if call.comment else ""
+            launches.append(replace(call, arguments=arguments, comment=comment))
+        temporaries = (
+            replace(b, name=names.get(b.name, b.name)) for b in self.temporaries
+        )
+        return replace(self, launches=tuple(launches), temporaries=tuple(temporaries))
 
     def host_lines(
         self, symbols: Mapping[sympy.Symbol, str] | None = None

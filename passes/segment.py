@@ -145,6 +145,12 @@ def devices_of(functional: Functional) -> set[torch.device]:
     return found
 
 
+def _host_names(graph: ATenGraph, schedule: Schedule) -> set[str]:
+    """What the host may call tensors and numbers of a graph."""
+    nodes = graph.graph_module.graph.nodes
+    return {n.name for n in nodes} | {d.name for d in schedule.lowered.definitions}
+
+
 class _SegmentWriter:
     def __init__(
         self,
@@ -396,11 +402,12 @@ class _SegmentWriter:
             symbols,
             forced=forced,
             tuner=Tuner(size_hints(graph)) if measured else None,
+            taken=_host_names(graph, schedule) | {*symbols.values()},
         )
         if printed.definitions:
             self.definitions.append(printed.definitions)
         self.imports.update(dict.fromkeys(printed.imports))
-        self.kernels += len(schedule.kernels)
+        self.kernels += printed.count
         host = Host(graph, schedule, printed.calls, symbols, self.constants, comments)
         if given:
             self.given = host.take_results()

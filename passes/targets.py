@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from .attention_form import Attention
+from .equal_kernels import Shared, share, unlike
 from .loops import Buffer, Kernel, ScalarArg
 from .spelling import spell_expr
 from .tuning import Tuner
@@ -22,11 +23,13 @@ class Printed:
         definitions: Module-level text.
         calls: Kernel name -> the host's lines that run it, without indentation.
         imports: Import statements that both need.
+        count: Number of kernels in the text; those that are equal are one.
     """
 
     definitions: str
     calls: Mapping[str, tuple[str, ...]]
     imports: tuple[str, ...]
+    count: int = 0
 
 
 def choose(target: str, devices: set[torch.device]) -> str:
@@ -65,21 +68,23 @@ def print_kernels(
     *,
     forced: bool = False,
     tuner: Tuner | None = None,
+    taken: Collection[str] = (),
 ) -> Printed:
     """Prints kernels in the language of `target`, by a tuner if schedules are measured.
 
     Kernels on CPU tensors in a segment that works on a GPU are printed as C++, unless the
-    user asked for the target (`forced`).
+    user asked for the target (`forced`). Memory between kernels is named unlike `taken`.
     """
+    shared = share(kernels)
     if target == "triton" and not forced:
-        on_cpu = [k for k in kernels if k.outputs[0].device.type == "cpu"]
-        on_gpu = [k for k in kernels if k not in on_cpu]
+        on_cpu = [s for s in shared if s.kernel.outputs[0].device.type == "cpu"]
+        on_gpu = [s for s in shared if s not in on_cpu]
         cpp = _cpp(on_cpu, segment, symbols, tuner)
-        return _both(cpp, _triton(on_gpu, symbols, tuner))
+        return _both(cpp, _triton(on_gpu, symbols, tuner, taken))
     return (
-        _triton(kernels, symbols, tuner)
+        _triton(shared, symbols, tuner, taken)
         if target == "triton"
-        else _cpp(kernels, segment, symbols, tuner)
+        else _cpp(shared, segment, symbols, tuner)
     )
 
 
@@ -89,6 +94,7 @@ def _both(first: Printed, second: Printed) -> Printed:
         "\n\n\n".join(definitions),
         {**first.calls, **second.calls},
         (*first.imports, *second.imports),
+        first.count + second.count,
     )
 
 
@@ -104,69 +110,85 @@ def arguments(kernel: Kernel, symbols: dict[Any, str]) -> str:
 
 
 def _cpp(
-    found: Sequence[Kernel | Attention],
+    shared: Sequence[Shared],
     segment: str,
     symbols: dict[Any, str],
     tuner: Tuner | None,
 ) -> Printed:
     from .print_cpp import print_kernel
 
-    # `passes.attention` streams nothing on a CPU.
-    kernels = [k for k in found if isinstance(k, Kernel)]
-    if not kernels:
+    if not shared:
         return Printed("", {}, ())
     holder = f"{segment}_kernels"
-    printed = {
-        k.name: tuner.cpp(k, k.name) if tuner else (print_kernel(k, k.name), 1)
-        for k in kernels
-    }
-    body = "\n\n".join(text.strip("\n") for text, _ in printed.values())
+    texts, calls = [], {}
+    for one in shared:
+        # `passes.attention` streams nothing on a CPU.
+        assert isinstance(one.kernel, Kernel)
+        name, count = one.kernel.name, 1
+        if tuner is None:
+            text = print_kernel(one.kernel, name)
+        else:
+            text, count = tuner.cpp(one.kernel, name)
+        texts.append(text.strip("\n"))
+        for member, lines in zip(one.members, one.lines, strict=True):
+            assert isinstance(member, Kernel)
+            said = _said(member.comment, lines)
+            said = f"{said}, fastest of {count}" if count > 1 else said
+            call = f"{holder}.{name}({arguments(member, symbols)})  # {said}"
+            calls[member.name] = (call,)
+    body = "\n\n".join(texts)
     text = f'{holder} = cpp_kernels(r"""\n{body}\n""")'
-    calls = {}
-    for k in kernels:
-        count = printed[k.name][1]
-        said = f"{k.comment}, fastest of {count}" if count > 1 else k.comment
-        call = f"{holder}.{k.name}({arguments(k, symbols)})  # {said}"
-        calls[k.name] = (call,)
-    return Printed(text, calls, ("from srcjit.runtime import cpp_kernels",))
-
-
-def _triton(
-    kernels: Sequence[Kernel | Attention],
-    symbols: dict[Any, str],
-    tuner: Tuner | None,
-) -> Printed:
-    from .print_triton import print_kernel
-    from .print_triton_attention import print_attention
-
-    if not kernels:
-        return Printed("", {}, ())
-    print_rows = tuner.triton if tuner else print_kernel
-    print_scores = tuner.attention if tuner else print_attention
-    printed = {
-        k.name: print_rows(k, k.name)
-        if isinstance(k, Kernel)
-        else print_scores(k, k.name)
-        for k in kernels
-    }
-    imports: dict[str, None] = {}
-    for p in printed.values():
-        imports.update(dict.fromkeys(p.imports))
-    text = "\n\n\n".join(p.text.strip("\n") for p in printed.values())
-    jobs = [job for p in printed.values() for job in p.precompile_jobs()]
-    if jobs:
-        # All of them at once, in threads; `launch` waits for the one that it needs.
-        imports["from srcjit.runtime.triton import precompile"] = None
-        text += "\n\nprecompile(\n    [\n"
-        text += "".join(f"        {job},\n" for job in jobs) + "    ]\n)"
-    calls = {
-        k.name: _commented(printed[k.name].host_lines(symbols), k.comment)
-        for k in kernels
-    }
-    return Printed(text, calls, tuple(imports))
+    imports = ("from srcjit.runtime import cpp_kernels",)
+    return Printed(text, calls, imports, len(shared))
 
 
 def _commented(lines: tuple[str, ...], comment: str) -> tuple[str, ...]:
     commented = not comment or any("  # " in line for line in lines)
     last = lines[-1] if commented else f"{lines[-1]}  # {comment}"
     return (*lines[:-1], last)
+
+
+def _said(comment: str, lines: str) -> str:
+    return f"{lines} · {comment}" if lines else comment
+
+
+def _triton(
+    shared: Sequence[Shared],
+    symbols: dict[Any, str],
+    tuner: Tuner | None,
+    taken: Collection[str],
+) -> Printed:
+    from .print_triton import print_kernel
+    from .print_triton_attention import print_attention
+
+    if not shared:
+        return Printed("", {}, ())
+    print_rows = tuner.triton if tuner else print_kernel
+    print_scores = tuner.attention if tuner else print_attention
+    texts: list[str] = []
+    jobs: list[str] = []
+    calls: dict[str, tuple[str, ...]] = {}
+    imports: dict[str, None] = {}
+    for one in shared:
+        kernel = one.kernel
+        printed = (
+            print_rows(kernel, kernel.name)
+            if isinstance(kernel, Kernel)
+            else print_scores(kernel, kernel.name)
+        )
+        texts.append(printed.text.strip("\n"))
+        jobs.extend(printed.precompile_jobs())
+        imports.update(dict.fromkeys(printed.imports))
+        between = [b.name for b in printed.temporaries]
+        memory = dict(zip(between, unlike(between, taken), strict=True))
+        for member, lines in zip(one.members, one.lines, strict=True):
+            passed = printed.passing(one.names(member) | memory, lines)
+            host = passed.host_lines(symbols)
+            calls[member.name] = _commented(host, _said(member.comment, lines))
+    text = "\n\n\n".join(texts)
+    if jobs:
+        # All of them at once, in threads; `launch` waits for the one that it needs.
+        imports["from srcjit.runtime.triton import precompile"] = None
+        text += "\n\nprecompile(\n    [\n"
+        text += "".join(f"        {job},\n" for job in jobs) + "    ]\n)"
+    return Printed(text, calls, tuple(imports), len(shared))
