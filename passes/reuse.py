@@ -320,8 +320,8 @@ def _out(node: fx.Node, wanted: Targets, lowered: Lowered) -> tuple[Definition, 
     value = lowered.values[node]
     results = value if isinstance(value, tuple) else (value,)
     found = tuple(wanted[d] for d in results if d in wanted)
-    alike = all(alike(d, wanted[d]) for d in results if d in wanted)
-    if not alike or len({*found}) < len(results) or out_form(node.target) is None:
+    fitting = all(alike(d, wanted[d]) for d in results if d in wanted)
+    if not fitting or len({*found}) < len(results) or out_form(node.target) is None:
         return ()
     return () if is_random(node) or any(map(_repeats, found)) else found
 
