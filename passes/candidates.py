@@ -19,7 +19,7 @@ import sympy
 from . import print_cpp_schedule as cpp
 from .attention_form import Attention
 from .loops import Kernel
-from .print_triton_axes import accesses, static
+from .print_triton_axes import static
 from .print_triton_columns import rows_are_columns
 from .print_triton_schedule import (
     PERSISTENT_LIMIT,
@@ -117,8 +117,7 @@ def _lanes(kernel: Kernel, plan: Schedule) -> int:
         return 0
     if not plan.looped or rows_are_columns(kernel):
         return 0
-    narrow = min((w for _, w in accesses(kernel)), default=4)
-    return min(plan.groups[-1].block, 32 * plan.num_warps * 16 // max(narrow, 2))
+    return min(plan.groups[-1].block, 32 * plan.num_warps)
 
 
 def _is_sensible(plan: Schedule) -> bool:

@@ -39,7 +39,7 @@ from .loops import (
 from .online import Centred, Form, Raised, online_levels
 from .print_triton_axes import accesses, static, stride
 from .print_triton_body import KernelPrinter
-from .print_triton_schedule import Schedule, level_of, walking_forms
+from .print_triton_schedule import Schedule, lane_elements, level_of, walking_forms
 from .print_triton_values import (
     ATOM,
     PRODUCT,
@@ -300,7 +300,7 @@ class LoopPrinter(KernelPrinter):
             weight = self._text(form.weight)[0]
             given.append(self._spread(weight, form.weight, None, statement))
             combine = "online_weighted_sum"
-        added = f"{self._from_library(combine)}({', '.join(given)})"
+        added = f"{self._from_library(combine)}({', '.join(given)}{self._together()})"
         scale = f"{self._from_library('online_scale')}({before}, {peak})"
         self._line(f"{name} = {name} * {scale} + {added}", statement.ref, inner=True)
         start = f"{name} = tl.full({self._lanes()}, 0.0, {TL[statement.dtype]})"
@@ -365,6 +365,11 @@ class LoopPrinter(KernelPrinter):
         """The shape of what keeps running maxima and sums."""
         return f"({self.plan.lanes},)" if self.plan.lanes else self._shape()
 
+    def _together(self) -> str:
+        """A further argument of what keeps running maxima and sums."""
+        several = lane_elements(self.kernel, self.plan) if self.plan.lanes else 1
+        return f", {several}" if several > 1 else ""
+
     def _accumulate(self, statement: Reduce) -> tuple[list[str], Callable[[], None]]:
         """Adds to the loop's body.
 
@@ -421,7 +426,8 @@ class LoopPrinter(KernelPrinter):
             block = of
             self._line(f"{block} = {text}", None, inner=True)
         combine = self._from_library("online_max")
-        line = f"{before}, {name} = {name}, {combine}({name}, {block})"
+        together = self._together()
+        line = f"{before}, {name} = {name}, {combine}({name}, {block}{together})"
         self._line(line, statement.ref, inner=True)
         self.known[statement.ref] = (name, ATOM)
         self.variable[statement.ref] = name

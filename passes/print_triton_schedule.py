@@ -352,14 +352,17 @@ def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
     else:
         # The row is read again: few rows at a time, so that they stay in the L2 cache.
         streams = len(levels) + len(_inner_loads(kernel))
-        block, warps = (
-            min(16384 if streams <= 3 else 8192, power_of_two(length)),
-            16,
-        )
-    # Each thread keeps the lanes of the elements that it loads at once.
-    narrow = min((w for _, w in accesses(kernel)), default=4)
-    lanes = min(block, 32 * warps * 16 // max(narrow, 2)) if forms else 0
+        block = min(16384 if streams <= 3 else 8192, power_of_two(length))
+        # What is dear takes many instructions, of which a compiler sees each element's.
+        warps = 32 if forms and block == 16384 else 16
+    lanes = min(block, 32 * warps) if forms else 0
     return Schedule((outer, replace(inner, block=block)), True, warps, lanes)
+
+
+def lane_elements(kernel: Kernel, plan: Schedule) -> int:
+    """How many elements of a lane lie side by side: those that a thread loads at once."""
+    narrow = min((w for _, w in accesses(kernel)), default=4)
+    return min(plan.groups[-1].block // plan.lanes, 16 // max(narrow, 2))
 
 
 def walking_forms(kernel: Kernel) -> dict[str, Form]:

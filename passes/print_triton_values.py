@@ -94,7 +94,7 @@ LIBDEVICE = (
 ).split()
 """Primitives that are libdevice functions of the same name."""
 
-SHORT = ("rsqrt", "exp", "exp2")
+SHORT = ("rsqrt", "exp", "exp2", "log")
 """Those of which `srcjit.runtime.triton_library` has an equal for float32."""
 
 LIBRARY = {

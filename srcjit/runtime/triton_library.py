@@ -48,6 +48,7 @@ __all__ = [
     "from_e5m2fnuz",
     "from_e8m0fnu",
     "libdevice",
+    "log_f32",
     "max_with_index",
     "min_with_index",
     "reduce_all",
@@ -247,6 +248,7 @@ if triton.knobs.runtime.interpret:
         rint=_elementwise(torch.round),
     )
     exp_f32, exp2_f32, rsqrt_f32 = libdevice.exp, libdevice.exp2, libdevice.rsqrt
+    log_f32 = libdevice.log
     tanh_to_bf16, exp_of_term = libdevice.tanh, libdevice.exp
     round_bf16 = _elementwise(lambda x: x.to(torch.bfloat16).to(x.dtype))
     fmax = _elementwise(torch.fmax)
@@ -265,8 +267,9 @@ else:
     from triton.language.extra import libdevice
 
     # NOTE: one function of libdevice in a kernel makes Triton read and link all of it, a
-    # quarter of the time that it takes for a small kernel. The three that are in most kernels
-    # (norms, softmax, SiLU, attention) are a few instructions: here they are, the same bits.
+    # quarter of the time that it takes for a small kernel. Those that are in most kernels
+    # (norms, softmax, SiLU, attention, losses) are a few instructions: here they are, the same
+    # bits.
 
     @triton.jit
     def exp_f32(x):
@@ -293,6 +296,58 @@ else:
             fma.rn.f32 r, $1, 0f32A57060, r;
             ex2.approx.ftz.f32 r, r;
             mul.rn.f32 $0, r, scale;
+            }
+            """,
+            "=f,f",
+            [x],
+            dtype=tl.float32,
+            is_pure=True,
+            pack=1,
+        )
+
+    @triton.jit
+    def log_f32(x):
+        """libdevice's log of a float32: ln(1 + f) + n * ln 2, where x = (1 + f) * 2^n.
+
+        1 + f is between 2/3 and 4/3, found by taking 2/3 from the bits of x and keeping the
+        exponent; a polynomial stands for ln(1 + f). What is denormal is raised by 2^23 first;
+        inf, NaN and negative numbers make inf or NaN of x * inf + inf.
+        """
+        return tl.inline_asm_elementwise(
+            """
+            {
+            .reg .pred small, odd, none;
+            .reg .f32 a, n, f, p;
+            .reg .b32 bits, power;
+            setp.lt.f32 small, $1, 0f00800000;
+            mul.rn.f32 a, $1, 0f4B000000;
+            selp.f32 a, a, $1, small;
+            selp.f32 n, 0fC1B80000, 0f00000000, small;
+            mov.b32 bits, a;
+            add.s32 power, bits, -1059760811;
+            and.b32 power, power, -8388608;
+            sub.s32 bits, bits, power;
+            mov.b32 f, bits;
+            cvt.rn.f32.s32 p, power;
+            fma.rn.f32 n, p, 0f34000000, n;
+            add.rn.f32 f, f, 0fBF800000;
+            fma.rn.f32 p, f, 0fBE055027, 0f3E1039F6;
+            fma.rn.f32 p, p, f, 0fBDF8CDCC;
+            fma.rn.f32 p, p, f, 0f3E0F2955;
+            fma.rn.f32 p, p, f, 0fBE2AD8B9;
+            fma.rn.f32 p, p, f, 0f3E4CED0B;
+            fma.rn.f32 p, p, f, 0fBE7FFF22;
+            fma.rn.f32 p, p, f, 0f3EAAAA78;
+            fma.rn.f32 p, p, f, 0fBF000000;
+            mul.rn.f32 p, f, p;
+            fma.rn.f32 p, p, f, f;
+            fma.rn.f32 p, n, 0f3F317218, p;
+            mov.b32 bits, a;
+            setp.ge.u32 odd, bits, 2139095040;
+            mov.f32 n, 0f7F800000;
+            @odd fma.rn.f32 p, a, n, n;
+            setp.eq.f32 none, a, 0f00000000;
+            selp.f32 $0, 0fFF800000, p, none;
             }
             """,
             "=f,f",
@@ -425,14 +480,21 @@ else:
 
 
 @triton.jit
-def online_max(peak, x):
+def online_max(peak, x, together: tl.constexpr = 1):
     """The running maximum of each lane, after a block of as many rows as it takes.
 
-    Element `n` of the block belongs to lane `n % lanes`; those of one lane are in one thread.
+    Element `n` of the block belongs to lane `n // together % lanes`; those of one lane are in
+    one thread.
     """
     if len(x.shape) == 1:
-        x = reduce_max(tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0])), 0)
+        x = reduce_max(reduce_max(_by_lane(x, peak, together), 2), 0)
     return tl.maximum(peak, x, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _by_lane(x, peak, together: tl.constexpr):
+    lanes: tl.constexpr = peak.shape[0]
+    return tl.reshape(x, (x.shape[0] // (lanes * together), lanes, together))
 
 
 @triton.jit
@@ -443,25 +505,25 @@ def online_scale(before, after):
 
 
 @triton.jit
-def online_sum(x, peak):
+def online_sum(x, peak, together: tl.constexpr = 1):
     """The sum of exp(x - peak) in each lane."""
     shift = tl.where(tl.abs(peak) == INFINITE, 0.0, peak)
     if len(x.shape) == 1:
-        rows = tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0]))
-        total = tl.sum(exp_of_term(rows - shift[None, :]), 0)
+        terms = exp_of_term(_by_lane(x, peak, together) - shift[None, :, None])
+        total = tl.sum(tl.sum(terms, 2), 0)
     else:
         total = exp_of_term(x - shift)
     return total
 
 
 @triton.jit
-def online_weighted_sum(x, peak, weight):
+def online_weighted_sum(x, peak, weight, together: tl.constexpr = 1):
     """The sum of exp(x - peak) * weight in each lane."""
     shift = tl.where(tl.abs(peak) == INFINITE, 0.0, peak)
     if len(x.shape) == 1:
-        rows = tl.reshape(x, (x.shape[0] // peak.shape[0], peak.shape[0]))
-        weights = tl.reshape(weight, rows.shape)
-        total = tl.sum(exp_f32(rows - shift[None, :]) * weights, 0)
+        terms = exp_f32(_by_lane(x, peak, together) - shift[None, :, None])
+        weights = _by_lane(weight, peak, together)
+        total = tl.sum(tl.sum(terms * weights, 2), 0)
     else:
         total = exp_f32(x - shift) * weight
     return total
