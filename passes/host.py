@@ -26,6 +26,8 @@ import sympy
 import torch
 from torch import fx
 
+from srcjit.runtime.cpp import LARGE
+
 from .attention_library import Operand
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Number
 from .fuse import Attend, Call, Launch, Schedule
@@ -266,8 +268,11 @@ class Host:
         if d.name in self.takeovers:
             text = self.takeovers[d.name]
         elif d.device.type == "cpu":
-            self.imports["from srcjit.runtime import empty_cpu"] = None
-            text = f"empty_cpu({size}, {stride}, {d.dtype})"
+            size_in_bytes = as_expr(sympy.prod(d.size)) * d.dtype.itemsize
+            small = size_in_bytes.is_number and size_in_bytes < LARGE
+            make = "empty_cpu" if small else "empty_large_cpu"
+            self.imports[f"from srcjit.runtime import {make}"] = None
+            text = f"{make}({size}, {stride}, {d.dtype})"
         elif d.device.type == "cuda":
             self.imports["from srcjit.runtime.triton import empty_cuda"] = None
             text = f"empty_cuda({size}, {stride}, {d.dtype}, {d.device.index or 0})"

@@ -239,11 +239,11 @@ def _headers() -> bytes:
 _TORCH = Path(torch.__file__).parent
 
 
-def _extension_flags(language: str) -> tuple[str, ...]:
+def _extension_flags(language: str, parallel: bool) -> tuple[str, ...]:
     """Flags for an extension module; those of C++ say which PyTorch its headers are of."""
     shared = ("-O2", "-fPIC", "-shared")
     if language == "c":
-        return ("-x", "c", *shared)
+        return ("-x", "c", *shared, *(("-fopenmp",) if parallel else ()))
     return (
         *("-x", "c++", "-std=c++20", *shared, "-w", "-DNDEBUG", "-fvisibility=hidden"),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
@@ -311,10 +311,11 @@ class Build:
         # Libraries to link with stand behind the source.
         self._libraries: tuple[str, ...]
         if extension:
-            flags, headers = _extension_flags(extension), b""
+            flags = _extension_flags(extension, "-fopenmp" in tools.flags)
+            headers = b""
             suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
             places = (f"-I{sysconfig.get_paths()['include']}",)
-            self._libraries = ()
+            self._libraries = _gomp() if "-fopenmp" in flags else ()
             if extension == "c++":
                 places = (*places, f"-I{_TORCH / 'include'}")
                 self._libraries = (f"-L{_TORCH / 'lib'}", "-lc10")

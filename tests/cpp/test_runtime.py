@@ -231,7 +231,7 @@ def test_a_forked_child_compiles_for_itself(own_cache: Path) -> None:
 
 
 def test_large_outputs_are_right() -> None:
-    """At 8 MiB the launcher asks for huge pages and gives the GIL away."""
+    """The launcher gives the GIL away for long work."""
     x, y = torch.randn(3_000_000), torch.empty(3_000_000)
     cpp_kernels(TWICE).twice(x, y, x.numel())
     assert torch.equal(y, x * 2)
