@@ -276,12 +276,12 @@ empty_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _plain_empty)
 LARGE = 8 << 20
 """Bytes of a tensor for which huge pages are asked."""
 
-SLOW = 500_000
-"""Nanoseconds for which a huge page is worth no more than the 512 small ones in its place.
+SLOW = 800_000
+"""Nanoseconds that a huge page may take, on average: what 512 small ones in its place take.
 
-Measured on a virtual machine: 85,000 for a huge one and 700,000 for 512 small ones, but 3 to 5
-million for a huge one that the machine had given back to its host, as it does every other
-second with all that are free. Elsewhere the kernel may have to move pages to make a huge one.
+Measured on a virtual machine, which gives what is free back to its host every other second:
+85,000 for a huge page that the host has not taken yet, 3 to 5 million for one that it has, and
+that comes back in 512 pieces. Elsewhere pages may have to be moved to make a huge one.
 """
 
 

@@ -216,9 +216,9 @@ static int64_t map_page(char *page) {
     return (after.tv_sec - before.tv_sec) * 1000000000LL + after.tv_nsec - before.tv_nsec;
 }
 
-/* Maps fresh memory with huge pages while all of them take less than `limit` ns each on
-   average, and leaves the rest to small ones. The threads share the pages as they will share
-   the loops over them. Returns how many are mapped. */
+/* Maps fresh memory with huge pages until they have taken `limit` ns for each that it holds,
+   and leaves the rest to small ones. The threads share the pages as they will share the loops
+   over them. Returns how many are mapped. */
 static int64_t map_huge_pages(char *data, int64_t bytes, int64_t limit) {
     int64_t mapped = 0;
 #ifdef MADV_HUGEPAGE
