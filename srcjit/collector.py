@@ -7,7 +7,7 @@ a thread waiting to read the text of a kernel. So when nothing is compiled any m
 goes, and the rest, which mostly lives as long as the program, counts as old. That would make a
 collection of all that is old due within one of the next calls, a quarter of a second with
 PyTorch's compiler and Triton in it, so from then on the program is granted its ten collections
-of the middle generation before that.
+of the middle generation before that. So is the compilation of a kernel, which takes some of them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from __future__ import annotations
 import gc
 import os
 import threading
+
+FROZEN = 1000
+"""Objects that Python itself may keep from the collector: 3.12 does 375."""
 
 _lock = threading.RLock()
 """What runs between two instructions (finalizers, handlers of signals) may compile, too."""
@@ -36,6 +39,16 @@ def hold() -> None:
             _off = True
 
 
+def grow_old() -> None:
+    """Counts all objects as old, unseen, and starts counting towards collections anew.
+
+    Not where the program keeps objects from the collector, which would lose them.
+    """
+    if gc.get_freeze_count() <= FROZEN:
+        gc.freeze()
+        gc.unfreeze()
+
+
 def release(compiled: bool) -> None:
     """Ends a `hold`.
 
@@ -52,10 +65,7 @@ def release(compiled: bool) -> None:
         if compiled:
             # What it finds in use moves to the oldest generation.
             gc.collect(1)
-            if not gc.get_freeze_count():
-                # Nothing moves, but counting towards a collection of that starts anew.
-                gc.freeze()
-                gc.unfreeze()
+            grow_old()
     finally:
         _enable()
 

@@ -15,6 +15,7 @@ import threading
 
 import torch
 
+from srcjit import collector
 from srcjit.runtime import triton_available
 
 MODULES = (
@@ -59,10 +60,8 @@ def load_compiler() -> None:
             if on_gpu:
                 for name in ON_GPU:
                     importlib.import_module(name)
-            if collecting and not gc.get_freeze_count():
-                # Together these move all objects to the oldest generation, unseen.
-                gc.freeze()
-                gc.unfreeze()
+            if collecting:
+                collector.grow_old()
             _loaded.set()
         finally:
             if collecting:

@@ -20,6 +20,8 @@ from typing import Any
 
 import torch
 
+from srcjit import collector
+
 from .triton_compile import (
     ALIGNMENT,
     TYPE_NAMES,
@@ -223,6 +225,7 @@ def _compile_once(
     key = (variant, repr(sorted(constants.items())), repr(target), device)
 
     def work() -> Start:
+        collector.grow_old()
         return load(compile_kernel(kernel, variant, constants, target), device)
 
     future: Future[Start] = compilations.submit(key, work, pool)
@@ -247,16 +250,17 @@ def precompile(
         _compile_once(kernel, variant, dict(constants), target, pool=True)
 
 
-def prepare(kernel: Any, *args: Any, **constants: Any) -> Future[Start] | None:
+def prepare(kernel: Any, *args: Any, **constants: Any) -> bool:
     """Starts compiling in a thread what a `launch` with arguments like these will need.
 
     Returns:
-        What is done as soon as `launch` need not wait; None in Triton's interpreter.
+        Whether anything is to be compiled: not in Triton's interpreter.
     """
     if is_interpreted(kernel):
-        return None
+        return False
     variant = _variant(kernel, constants, args, aligned=True)
-    return _compile_once(kernel, variant, constants, _current_target(), pool=True)
+    _compile_once(kernel, variant, constants, _current_target(), pool=True)
+    return True
 
 
 @contextlib.contextmanager

@@ -8,19 +8,17 @@ Only emitted modules import this: it imports Triton.
 from __future__ import annotations
 
 import itertools
-from concurrent.futures import Future
 
 import torch
 import triton
 import triton.language as tl
 
 from .triton import beside, launch, prepare
-from .triton_load import Start
 
 BLOCK, ROWS, COPIED = 1024, 16, 64
 
-_kernels: dict[tuple[object, ...], Future[Start] | None] = {}
-"""The kernel that mends, for each element type and sizes; None once it has been compiled."""
+_seen: set[tuple[object, ...]] = set()
+"""Element types and sizes for which the kernels are compiled, or soon will be."""
 
 
 def attend_cuda(
@@ -40,10 +38,12 @@ def attend_cuda(
         size: Size of the result, which has as many elements as `query`.
     """
     like = (query.dtype, query.shape, key.shape)
-    attend = _attend if like in _kernels else _attend_first
-    made = attend(query, key, value, scale)
-    if _kernels[like] is None or _may_need_mending(like, made):
+    if like in _seen:
+        made = _attend(query, key, value, scale)
         mend(made, query, key, scale)
+    else:
+        _seen.add(like)
+        made = _attend_first(query, key, value, scale)
     # To PyTorch, a temporary of another size is no view.
     shaped: torch.Tensor = torch.ops.aten._unsafe_view.default(laid_out(made), size)
     return shaped
@@ -61,26 +61,23 @@ def _attend(
 def _attend_first(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
 ) -> torch.Tensor:
-    """As `_attend`. While cuDNN is loaded and plans, threads prepare what comes after it."""
-    # It lays its result out as the queries are.
-    compiled = prepare(
-        mend_rows, *mending(query, query, key, scale), **_constants(query)
-    )
-    _kernels[query.dtype, query.shape, key.shape] = compiled
-    if compiled is None or torch.cuda.is_current_stream_capturing():
-        return _attend(query, key, value, scale)
-    with beside(lambda: begins_with_zero(query.new_ones(64, 64))):
-        return _attend(query, key, value, scale)
+    """As `_attend` and `mend`, but waits for the kernel only where a row may need it.
 
-
-def _may_need_mending(like: tuple[object, ...], made: torch.Tensor) -> bool:
-    """False where no row needs it; then nobody waits for the kernel that does it."""
-    kernel = _kernels[like]
-    if kernel is None or kernel.done():
-        _kernels[like] = None
-        return True
+    It takes twice as long to compile as cuDNN to be loaded and to plan.
+    """
+    # cuDNN lays its result out as the queries are.
+    like = mending(query, query, key, scale)
+    compiles = prepare(mend_rows, *like, **_constants(query))
     # What is captured is to hold for other numbers, too, and cannot be looked at.
-    return torch.cuda.is_current_stream_capturing() or begins_with_zero(made)
+    if compiles and not torch.cuda.is_current_stream_capturing():
+        with beside(lambda: begins_with_zero(query.new_ones(64, 64))):
+            made = _attend(query, key, value, scale)
+        if not begins_with_zero(made):
+            return made
+    else:
+        made = _attend(query, key, value, scale)
+    mend(made, query, key, scale)
+    return made
 
 
 def begins_with_zero(made: torch.Tensor) -> bool:

@@ -180,42 +180,38 @@ def test_a_library_call_on_a_gpu(which: int, value: float, transposed: bool) -> 
 
 def test_the_first_call_waits_for_no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless a row may have to be mended."""
-    from concurrent.futures import Future
-
     from srcjit.runtime import triton_attention
 
-    zeros, compiled, mended = [False], Future[Any](), []
+    mended: list[int] = []
 
     def attend(query: torch.Tensor, *_: Any) -> torch.Tensor:
         made = torch.ones_like(query)
-        made[0, 0, 1] = 0.0 if zeros[0] else 1.0
+        made[0, 0, 1] = query[0, 0, 1]
         return made
 
     monkeypatch.setattr(triton_attention, "_attend", attend)
-    monkeypatch.setattr(triton_attention, "_kernels", {})
-    monkeypatch.setattr(triton_attention, "prepare", lambda *a, **k: compiled)
-    monkeypatch.setattr(triton_attention, "mend", lambda *_: mended.append(zeros[0]))
-    capturing = [False]
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
-    q = torch.zeros(1, 2, 4, 16, dtype=torch.bfloat16)
+    monkeypatch.setattr(triton_attention, "_seen", set())
+    monkeypatch.setattr(triton_attention, "prepare", lambda *a, **k: True)
+    monkeypatch.setattr(
+        triton_attention, "mend", lambda made, *_: mended.append(made.shape[2])
+    )
 
-    def call() -> None:
-        got = triton_attention.attend_cuda(q, q, q, 0.125, (2, 4, 16))
-        assert got.shape == (2, 4, 16)
+    def call(length: int, first: float, capturing: bool = False) -> None:
+        monkeypatch.setattr(
+            torch.cuda, "is_current_stream_capturing", lambda: capturing
+        )
+        q = torch.full((1, 2, length, 16), first, dtype=torch.bfloat16)
+        got = triton_attention.attend_cuda(q, q, q, 0.125, (2, length, 16))
+        assert got.shape == (2, length, 16)
 
-    call()
+    call(4, 1.0)
     assert not mended
-    zeros[0] = True
-    call()
-    assert mended == [True]
-    zeros[0], capturing[0] = False, True
-    call()
-    assert mended == [True, False]
-    capturing[0] = False
-    compiled.set_result(None)
-    call()
-    call()
-    assert mended == [True, False, False, False]
+    call(4, 1.0)
+    assert mended == [4]
+    call(5, 0.0)
+    assert mended == [4, 5]
+    call(6, 1.0, capturing=True)
+    assert mended == [4, 5, 6]
 
 
 def test_parts_of_cudnn(tmp_path: Path) -> None:
