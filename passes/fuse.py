@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import sympy
 from torch import fx
@@ -26,6 +26,7 @@ from .attention import labelled
 from .attention_form import Attention
 from .attention_library import Library
 from .axes import tidy
+from .crossed_form import Crossed
 from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
 from .grouping import plan
 from .groups import Group, Plan
@@ -51,6 +52,9 @@ from .unrolled import unrolled
 
 AnyKernel = TypeVar("AnyKernel", Kernel, Attention)
 
+Launched: TypeAlias = Kernel | Attention | Crossed
+"""What a launch runs."""
+
 Comments = Mapping[fx.Node, str]
 """ATen node -> the user's line, such as `21: y = torch.sin(x) * 2`."""
 
@@ -62,7 +66,7 @@ class Launch:
     Those in `reused` it writes into the memory of another (`passes.reuse`).
     """
 
-    kernel: Kernel | Attention
+    kernel: Launched
     nodes: tuple[fx.Node, ...]
     reused: Targets = field(default_factory=dict)
 
@@ -109,7 +113,7 @@ class Schedule:
     landed: Targets = field(default_factory=dict)
 
     @property
-    def kernels(self) -> tuple[Kernel | Attention, ...]:
+    def kernels(self) -> tuple[Launched, ...]:
         """The kernels in order of their launch."""
         return tuple(s.kernel for s in self.steps if isinstance(s, Launch))
 

@@ -210,11 +210,12 @@ class _Grouping:
                 return None if stores else own
             return own if same(frame.full, own.kept) else None
         level = frame.level(d.numel)
-        if level == "inner" and frame.columns and d in self.pinned:
+        if level == "inner" and frame.columns:
             # A column reduction walks through memory with large steps; it stores whole
             # columns only where that saves it from being walked through once more.
-            if not any(
-                m.kind == REDUCTION and m in group.members for m in self.leaves[d]
+            taken = [m for m in self.leaves[d] if m in group.members]
+            if not taken or (
+                d in self.pinned and not any(m.kind == REDUCTION for m in taken)
             ):
                 return None
         return frame if level else None

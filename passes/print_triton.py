@@ -221,14 +221,14 @@ def print_kernel(
         made = LoopPrinter if plan.looped else KernelPrinter
         printer = made(part, plan, part_name)
         texts.append(printer.print())
-        launches.append(_launch_of(printer, kernel.comment if number == 0 else ""))
+        launches.append(launch_of(printer, kernel.comment if number == 0 else ""))
         library |= printer.library
     return TritonText(
         "\n\n\n".join(texts), tuple(launches), temporaries, tuple(sorted(library))
     )
 
 
-def _launch_of(printer: KernelPrinter, comment: str) -> Launch:
+def launch_of(printer: KernelPrinter, comment: str) -> Launch:
     """How the host launches a printed function."""
     constants = {printer.at.blocks[g]: g.block for g in printer.at.vectors}
     constants["num_warps"] = printer.plan.num_warps

@@ -158,6 +158,16 @@ class KernelPrinter(Expressions):
             return f"tl.broadcast_to({text}, {self._shape()})"
         return text
 
+    def _step(self, statement: Reduce, name: str, text: str) -> str:
+        """The statement that takes a block into what a reduction has so far."""
+        kind = statement.kind
+        if kind in ("sum", "prod", "any", "all"):
+            sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
+            return f"{name} {sign}= {text}"
+        real = statement.value.dtype.is_floating_point
+        tail = ", propagate_nan=tl.PropagateNan.ALL" if real else ""
+        return f"{name} = tl.{kind}imum({name}, {text}{tail})"
+
     def _reduction_text(
         self, statement: Reduce, text: str, position: str | None
     ) -> str:

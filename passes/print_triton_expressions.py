@@ -85,9 +85,12 @@ class Expressions:
     front of it (`hoisted`).
     """
 
+    positions_of = Positions
+    """Where programs of the kernel work."""
+
     def __init__(self, kernel: Kernel, plan: Schedule, names: Names) -> None:
         self.kernel, self.plan, self.names = kernel, plan, names
-        self.at = Positions(kernel, plan, names)
+        self.at = self.positions_of(kernel, plan, names)
         buffers = (*kernel.outputs, *kernel.inputs)
         self.device = buffers[0].device if buffers else torch.device("cuda")
         self.library: set[str] = set()

@@ -397,16 +397,8 @@ class LoopPrinter(KernelPrinter):
             before.append(f"{position} = tl.full({self._shape()}, 2147483647, {wide})")
             here = self.at.symbols[self.at.flat[self.at.inner]]
             step = f"{name}, {position} = {combine}({name}, {position}, {text}, {here})"
-        elif kind in ("sum", "prod", "any", "all"):
-            sign = {"sum": "+", "prod": "*", "any": "|", "all": "&"}[kind]
-            step = f"{name} {sign}= {text}"
         else:
-            tail = (
-                ", propagate_nan=tl.PropagateNan.ALL"
-                if value.dtype.is_floating_point
-                else ""
-            )
-            step = f"{name} = tl.{kind}imum({name}, {text}{tail})"
+            step = self._step(statement, name, text)
         self._line(step, statement.ref, inner=True)
         self.known[statement.ref] = (name, ATOM)
         self.variable[statement.ref] = name

@@ -29,11 +29,13 @@ from typing import Any
 
 from torch import _ops, fx
 
+from .attention_form import Attention
+from .crossed_form import Crossed
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
 from .fuse import Attend, Call, Launch, Schedule
 from .groups import base_of
 from .in_place import Targets, is_wanted_apart, safe
-from .loops import Kernel, Statement, Store
+from .loops import Kernel, Load, Statement, Store, walk
 from .partition import is_random
 from .plans import ATenGraph
 from .points import memory
@@ -41,6 +43,7 @@ from .record import has_in_place_form
 from .spelling import VIEWS_OF_PARTS, out_form
 
 Step = Launch | Call
+Nest = Kernel | Crossed
 Found = dict[Definition, Definition]
 
 
@@ -102,7 +105,7 @@ def reuse(
             if at == number and made.get(n, number) < number and n in owned
         ]
         made.update(dict.fromkeys(names_made(step, lowered), number))
-        if isinstance(step, Launch) and isinstance(step.kernel, Kernel):
+        if isinstance(step, Launch) and not isinstance(step.kernel, Attention):
             kernel, found = _within(step.kernel, dying, stored, fits)
             idle = {d: s for d, s in wanted.items() if is_idle(s, number)}
             kernel, more = _into(kernel, idle, stored)
@@ -230,11 +233,11 @@ def alike(d: Definition, other: Definition) -> bool:
 
 
 def _within(
-    kernel: Kernel,
+    kernel: Nest,
     dying: Iterable[Definition],
     stored: Mapping[str, Definition],
     fits: Callable[[Definition, Definition], bool],
-) -> tuple[Kernel, Found]:
+) -> tuple[Nest, Found]:
     """The kernel with results in the memory of what it reads for the last time."""
     found: Found = {}
     inputs = {b.name for b in kernel.inputs}
@@ -252,15 +255,15 @@ def _within(
             ):
                 continue
             moved = _renamed(kernel, d, source)
-            if safe(moved, source.name):
+            if _is_safe(moved, source.name):
                 kernel, found[d] = moved, source
                 break
     return kernel, found
 
 
 def _into(
-    kernel: Kernel, idle: Targets, stored: Mapping[str, Definition]
-) -> tuple[Kernel, Found]:
+    kernel: Nest, idle: Targets, stored: Mapping[str, Definition]
+) -> tuple[Nest, Found]:
     """The kernel with results in the inputs they are for, which nothing reads any more."""
     found: Found = {}
     for buffer in kernel.outputs:
@@ -270,8 +273,28 @@ def _into(
     return kernel, found
 
 
-def _renamed(kernel: Kernel, d: Definition, source: Definition) -> Kernel:
+def _is_safe(kernel: Nest, name: str) -> bool:
+    """As `safe`; what is stored of columns is a kernel behind the one that walks over rows."""
+    if isinstance(kernel, Kernel):
+        return safe(kernel, name)
+    if all(b.name != name for b in kernel.rows.outputs):
+        return safe(kernel.columns, name)
+    late = walk(s.value for s in kernel.stores)
+    if any(isinstance(v, Load) and v.buffer.name == name for v in late):
+        return False
+    return safe(replace(kernel.rows, body=(*kernel.rows.body, *kernel.reduces)), name)
+
+
+def _renamed(kernel: Nest, d: Definition, source: Definition) -> Nest:
     """The kernel that stores `d` into the memory of `source`, behind all other statements."""
+    if isinstance(kernel, Crossed):
+        rows = _with_late_stores(kernel.rows, d, source)
+        columns = _with_late_stores(kernel.columns, d, source)
+        return replace(kernel, rows=rows, columns=columns)
+    return _with_late_stores(kernel, d, source)
+
+
+def _with_late_stores(kernel: Kernel, d: Definition, source: Definition) -> Kernel:
     early: list[Statement] = []
     late: list[Statement] = []
     for statement in kernel.body:

@@ -26,6 +26,7 @@ from srcjit.origin import Origin
 
 from . import attention_library, autograd, plans, recording
 from .attention import fix_heads, rounds_float32, stream
+from .crossing import cross
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
 from .functional import Functional, functionalize
@@ -351,6 +352,8 @@ class _SegmentWriter:
                 mutations=mutations,
                 reusing=self.stage == "emit" and not given,
             )
+            if self.stage == "emit" and self.target == "triton":
+                schedule = cross(schedule, self._is_on_gpu)
             if self.stage == "emit":
                 schedule = reuse(
                     graph, schedule, results=not given, mutations=mutations
@@ -381,6 +384,10 @@ class _SegmentWriter:
             parameters += [f"{n}=None" for n in self.given if n]
         header = f"def {name}({', '.join(parameters)}):"
         return "\n".join([header, *(f"    {line}" for line in lines)])
+
+    def _is_on_gpu(self, device: torch.device) -> bool:
+        """Whether kernels of a device are printed as Triton (`targets.print_kernels`)."""
+        return self.options.target != "auto" or device.type != "cpu"
 
     def _kernel_lines(
         self,

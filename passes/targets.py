@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
-from .attention_form import Attention
+from .crossed_form import Crossed
 from .equal_kernels import Shared, share, unlike
+from .fuse import Launched
 from .loops import Buffer, Kernel, ScalarArg
 from .spelling import spell_expr
 from .tuning import Tuner
@@ -61,7 +62,7 @@ def why_aten(devices: set[torch.device]) -> str:
 
 
 def print_kernels(
-    kernels: Sequence[Kernel | Attention],
+    kernels: Sequence[Launched],
     target: str,
     segment: str,
     symbols: dict[Any, str],
@@ -160,10 +161,12 @@ def _triton(
 ) -> Printed:
     from .print_triton import print_kernel
     from .print_triton_attention import print_attention
+    from .print_triton_crossed import print_crossed
 
     if not shared:
         return Printed("", {}, ())
     print_rows = tuner.triton if tuner else print_kernel
+    print_both = tuner.crossed if tuner else print_crossed
     print_scores = tuner.attention if tuner else print_attention
     texts: list[str] = []
     jobs: list[str] = []
@@ -174,6 +177,8 @@ def _triton(
         printed = (
             print_rows(kernel, kernel.name)
             if isinstance(kernel, Kernel)
+            else print_both(kernel, kernel.name)
+            if isinstance(kernel, Crossed)
             else print_scores(kernel, kernel.name)
         )
         texts.append(printed.text.strip("\n"))

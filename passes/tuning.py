@@ -24,6 +24,8 @@ import torch
 
 from .attention_form import Attention
 from .candidates import attention_blocks, cpp_schedules, triton_schedules
+from .crossed_form import Crossed
+from .fuse import Launched
 from .indexing import as_expr
 from .loops import Buffer, Kernel, ScalarArg
 from .plans import ATenGraph
@@ -32,6 +34,7 @@ from .print_cpp_schedule import Schedule as CppSchedule
 from .print_triton import TritonText, arranged, print_kernel
 from .print_triton_attention import print_attention
 from .print_triton_axes import merge_axes
+from .print_triton_crossed import crossed_tiles, print_crossed
 from .print_triton_schedule import Schedule
 from .print_triton_split import part_counts
 
@@ -96,6 +99,14 @@ class Tuner:
         text = texts[self._fastest(texts, labels, attention)]
         return _said(text, [0] * (len(text.launches) - 1) + [len(texts)])
 
+    def crossed(self, crossed: Crossed, name: str) -> TritonText:
+        """As `print_triton_crossed.print_crossed`."""
+        tiles = crossed_tiles(crossed)
+        texts = [print_crossed(crossed, name, tile) for tile in tiles]
+        labels = [repr(tile) for tile in tiles]
+        text = texts[self._fastest(texts, labels, crossed)]
+        return _said(text, [len(texts)] + [0] * (len(text.launches) - 1))
+
     def cpp(self, kernel: Kernel, name: str) -> tuple[str, int]:
         """As `print_cpp.print_kernel`; also how many candidates there were."""
         plans = cpp_schedules(kernel)
@@ -118,7 +129,7 @@ class Tuner:
         self,
         texts: Sequence[TritonText],
         labels: Sequence[str],
-        kernel: Kernel | Attention,
+        kernel: Launched,
     ) -> int:
         if len(texts) == 1:
             return 0
@@ -143,7 +154,7 @@ class Tuner:
         self,
         modules: Sequence[str],
         labels: Sequence[str],
-        kernel: Kernel | Attention,
+        kernel: Launched,
     ) -> int:
         """The number of the fastest module."""
         from srcjit.runtime.measure import Candidate, Trial, fastest

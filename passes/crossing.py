@@ -1,0 +1,259 @@
+"""Crossing: a kernel of rows and one of columns over the same rows become one pass.
+
+Before (the gradients of a norm; both read `grad` and `x`):
+
+    Launch(kernel norm over i < 16384, inner k < 4096: y[4096*i + k] = …)
+    Launch(kernel sum over k < 4096, inner i < 16384: z[k] = sum(…))
+
+After:
+
+    Launch(Crossed(norm, sum))
+
+Grouping keeps them apart, because a loop nest folds either its rows or its columns. A GPU's
+program that walks over rows can do both: what it adds up over its rows stays in registers, and
+only one row of partial sums a program goes through memory (`print_triton_crossed`). What the
+rows' kernel stores, the columns' need not load: the sum of a gradient that has just been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import sympy
+import torch
+from torch.utils._sympy.functions import FloorDiv, Mod
+
+from .crossed_form import Crossed, is_stream
+from .fuse import Call, Launch, Schedule, amount
+from .groups import base_of, extern_operands
+from .indexing import simplify
+from .loops import (
+    Axis,
+    Expr,
+    Kernel,
+    Load,
+    Reduce,
+    Ref,
+    Store,
+    Value,
+    moved_bytes,
+    rebuild,
+    symbol,
+    walk,
+)
+from .print_triton_axes import indices, map_indices, merge_axes, stride
+from .print_triton_columns import rows_are_columns
+from .print_triton_crossed import crossed_tile
+from .reuse import names_made
+from .spaces import same
+
+Step = Launch | Call
+
+SUMS = ("sum", "prod", "max", "min", "any", "all")
+"""Reductions of which parts can be reduced again."""
+
+
+def cross(schedule: Schedule, runs_there: Callable[[torch.device], bool]) -> Schedule:
+    """Returns the schedule with kernels crossed whose rows are then read once.
+
+    Args:
+        schedule: The steps.
+        runs_there: Whether kernels of a device are printed for a GPU.
+    """
+    steps: list[Step] = list(schedule.steps)
+    columns = [
+        s
+        for s in steps
+        if _kernel(s) is not None and _is_columns(_kernel(s), runs_there)
+    ]
+    for step in columns:
+        _cross_one(step, steps, schedule)
+    if len(steps) == len(schedule.steps):
+        return schedule
+    return replace(schedule, steps=tuple(steps))
+
+
+def _cross_one(step: Step, steps: list[Step], schedule: Schedule) -> None:
+    """Crosses one kernel of columns with the first kernel of rows that suits it."""
+    at, columns = steps.index(step), _kernel(step)
+    assert columns is not None
+    read = {b.name for b in columns.inputs}
+    for number, other in enumerate(steps):
+        rows = _kernel(other)
+        if rows is None or other is step:
+            continue
+        if not read & {b.name for b in (*rows.inputs, *rows.outputs)}:
+            continue
+        if not _may_move(steps, at, number, schedule):
+            continue
+        crossed = crossed_of(rows, columns)
+        if crossed is None or crossed_tile(crossed) is None:
+            continue
+        assert isinstance(other, Launch) and isinstance(step, Launch)
+        reads, writes = moved_bytes(crossed)
+        said = f"reads {amount(reads)}, writes {amount(writes)}"
+        nodes = tuple(dict.fromkeys((*other.nodes, *step.nodes)))
+        steps[number] = Launch(replace(crossed, comment=said), nodes)
+        steps.remove(step)
+        return
+
+
+def _kernel(step: Step) -> Kernel | None:
+    if isinstance(step, Launch) and isinstance(step.kernel, Kernel):
+        return step.kernel
+    return None
+
+
+def _is_columns(
+    kernel: Kernel | None, runs_there: Callable[[torch.device], bool]
+) -> bool:
+    """Whether a kernel is nothing but reductions over columns, and stores of them."""
+    if kernel is None or not kernel.inner or not kernel.outer:
+        return False
+    if not all(runs_there(b.device) for b in kernel.outputs):
+        return False
+    for statement in kernel.body:
+        if isinstance(statement, Store):
+            if statement.level != "outer":
+                return False
+        elif statement.kind not in SUMS or any(
+            isinstance(v, Ref) for v in walk([statement.value])
+        ):
+            return False
+    return any(isinstance(s, Reduce) for s in kernel.body)
+
+
+# ── order ─────────────────────────────────────────────────────────────────────────────────
+
+
+def _may_move(steps: list[Step], start: int, end: int, schedule: Schedule) -> bool:
+    """Whether a kernel may run with another one instead of at its own place.
+
+    What that one writes it may read, if it ran behind it before (`crossed_of`).
+    """
+    moved, target = steps[start], steps[end]
+    reads, writes = _reads(moved, schedule), _writes(moved, schedule)
+    inputs = {d.name for d in schedule.in_place.values()}
+    low, high = sorted((start, end))
+    for step in steps[low : high + 1]:
+        if step is moved:
+            continue
+        written = _writes(step, schedule)
+        if written & inputs or writes & (_reads(step, schedule) | written):
+            return False
+        if reads & written and (step is not target or start < end):
+            return False
+    return True
+
+
+def _reads(step: Step, schedule: Schedule) -> set[str]:
+    if isinstance(step, Launch):
+        return {b.name for b in step.kernel.inputs}
+    return {base_of(d).name for d in extern_operands(step.node, schedule.lowered)}
+
+
+def _writes(step: Step, schedule: Schedule) -> set[str]:
+    """The memory that a step writes; if in place, that of the input."""
+    written = {*names_made(step, schedule.lowered)}
+    made = [d for d in schedule.in_place if d.name in written]
+    return written | {schedule.in_place[d].name for d in made}
+
+
+# ── one pass ──────────────────────────────────────────────────────────────────────────────
+
+
+def crossed_of(rows: Kernel, columns: Kernel) -> Crossed | None:
+    """Two kernels as one pass over rows, if their axes are the same the other way round."""
+    rows, columns = merge_axes(rows), merge_axes(columns)
+    if len(columns.outer) != 1 or not rows_are_columns(columns):
+        return None
+    if not rows.inner:
+        found = _as_rows(rows, columns.outer[0].size)
+        if found is None:
+            return None
+        rows = found
+    elif rows_are_columns(rows):
+        return None
+    pairs = [*zip(columns.inner, rows.outer), (columns.outer[0], *rows.inner)]
+    if len(columns.inner) != len(rows.outer) or len(rows.inner) != 1:
+        return None
+    if not all(same(a.size, b.size) for a, b in pairs):
+        return None
+    table = {a.symbol: b.symbol for a, b in pairs}
+    columns = map_indices(
+        columns, {e: sympy.expand(e.xreplace(table)) for e in indices(columns)}
+    )
+    rows = map_indices(rows, {e: sympy.expand(e) for e in indices(rows)})
+    columns = replace(columns, outer=rows.inner, inner=rows.outer)
+    given = _forwarded(rows, columns)
+    if given is None:
+        return None
+    columns, forwarded = given
+    crossed = Crossed(rows, columns)
+    inputs, outputs = set(crossed.inputs), crossed.outputs
+    if inputs.intersection(outputs) or len({*outputs}) < len(outputs):
+        return None
+    if not all(_lies_along(v.index, rows) for v in crossed.streams):
+        return None
+    if not all(_lies_along(s.index, rows) for s in rows.body if isinstance(s, Store)):
+        return None
+    shared = {v for v in walk(r.value for r in crossed.reduces) if v in rows.values}
+    read = (v for v in crossed.streams if v in shared)
+    saved = sum(v.dtype.itemsize for v in (*read, *forwarded))
+    return replace(crossed, saved=saved) if saved else None
+
+
+def _as_rows(kernel: Kernel, width: Expr) -> Kernel | None:
+    """A pointwise kernel as work on rows of a width."""
+    if len(kernel.outer) > 1:
+        return replace(kernel, outer=kernel.outer[:-1], inner=kernel.outer[-1:])
+    if not kernel.outer:
+        return None
+    (flat,) = kernel.outer
+    count = sympy.cancel(flat.size / width)
+    if count.as_numer_denom()[1] != 1:
+        return None
+    row, column = Axis(symbol("i"), count), Axis(symbol("k"), width)
+    ranges = {a.symbol: a.size for a in (row, column)}
+    whole = {flat.symbol: width * row.symbol + column.symbol}
+    table = {e: simplify(e.xreplace(whole), ranges) for e in indices(kernel)}
+    if any(e.atoms(FloorDiv, Mod) for e in table.values()):
+        return None
+    return replace(map_indices(kernel, table), outer=(row,), inner=(column,))
+
+
+def _forwarded(rows: Kernel, columns: Kernel) -> tuple[Kernel, list[Load]] | None:
+    """The columns' kernel without loads of what the rows' kernel stores, and those loads."""
+    stored = {
+        (s.buffer, sympy.sympify(s.index)): s.value
+        for s in rows.body
+        if isinstance(s, Store)
+    }
+    made: dict[Value, Value] = {}
+    found: list[Load] = []
+    body = []
+    for statement in columns.body:
+        if isinstance(statement, Reduce):
+            for v in walk([statement.value]):
+                if v in made:
+                    continue
+                made[v] = rebuild(v, tuple(made[o] for o in v.operands))
+                if not isinstance(v, Load) or v.buffer not in rows.outputs:
+                    continue
+                if v.mask is not None or (v.buffer, v.index) not in stored:
+                    return None
+                made[v] = stored[v.buffer, v.index]
+                if is_stream(v, rows):
+                    found.append(v)
+            statement = replace(statement, value=made[statement.value])
+        body.append(statement)
+    labels = {made.get(v, v): label for v, label in columns.labels.items()}
+    return replace(columns, body=tuple(body), labels=labels), found
+
+
+def _lies_along(index: Expr, rows: Kernel) -> bool:
+    """Whether an access walks through memory as a row does, if it does at all."""
+    index = sympy.sympify(index)
+    (column,) = rows.inner
+    return column.symbol not in index.free_symbols or stride(index, column) == 1
