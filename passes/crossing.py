@@ -27,6 +27,7 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 from .crossed_form import Crossed, is_stream
 from .fuse import Call, Launch, Schedule, amount
 from .groups import base_of, extern_operands
+from .in_place import safe
 from .indexing import simplify
 from .loops import (
     Axis,
@@ -45,7 +46,7 @@ from .loops import (
 from .print_triton_axes import indices, map_indices, merge_axes, stride
 from .print_triton_columns import rows_are_columns
 from .print_triton_crossed import crossed_tile
-from .reuse import names_made
+from .reuse import may_alias, names_made
 from .spaces import same
 
 Step = Launch | Call
@@ -135,14 +136,19 @@ def _may_move(steps: list[Step], start: int, end: int, schedule: Schedule) -> bo
     moved, target = steps[start], steps[end]
     reads, writes = _reads(moved, schedule), _writes(moved, schedule)
     inputs = {d.name for d in schedule.in_place.values()}
+    # What may be the memory of an input under another name.
+    calls = (s for s in steps if isinstance(s, Call) and may_alias(s.node))
+    views = {name for s in calls for name in names_made(s, schedule.lowered)}
     low, high = sorted((start, end))
     for step in steps[low : high + 1]:
         if step is moved:
             continue
         written = _writes(step, schedule)
-        if written & inputs or writes & (_reads(step, schedule) | written):
+        if writes & (_reads(step, schedule) | written):
             return False
         if reads & written and (step is not target or start < end):
+            return False
+        if written & inputs and reads & (written | views):
             return False
     return True
 
@@ -191,8 +197,9 @@ def crossed_of(rows: Kernel, columns: Kernel) -> Crossed | None:
         return None
     columns, forwarded = given
     crossed = Crossed(rows, columns)
-    inputs, outputs = set(crossed.inputs), crossed.outputs
-    if inputs.intersection(outputs) or len({*outputs}) < len(outputs):
+    outputs = [b.name for b in crossed.outputs]
+    both = [b.name for b in crossed.inputs if b.name in outputs]
+    if len({*outputs}) < len(outputs) or not all(safe(crossed, n) for n in both):
         return None
     if not all(_lies_along(v.index, rows) for v in crossed.streams):
         return None

@@ -20,12 +20,14 @@ into the input under the same conditions: the cache of a decoder is not copied a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import sympy
 import torch
 from torch import fx
 
+from .crossed_form import Crossed
 from .definitions import Definition, Lowered
 from .groups import Group, Plan, base_of, extern_operands
 from .loops import Kernel, Load, Store, walk
@@ -118,15 +120,23 @@ def _reads_too_late(
     )
 
 
-def safe(kernel: Kernel, buffer_name: str) -> bool:
+def safe(kernel: Kernel | Crossed, buffer_name: str) -> bool:
     """True if each element of the buffer is read only at the point that writes it, and before.
 
-    What a statement has read, later ones know without memory.
+    What a statement has read, later ones know without memory. What a crossed pass stores of
+    columns it stores behind the walk over rows.
 
     NOTE: the kernel stores in place last, so that a printer that makes several passes over
     the inner axes has read the old values by then. Another store may be in a later pass, so
     it must not read them.
     """
+    if isinstance(kernel, Crossed):
+        if all(b.name != buffer_name for b in kernel.rows.outputs):
+            return safe(kernel.columns, buffer_name)
+        late = walk(s.value for s in kernel.stores)
+        if any(isinstance(v, Load) and v.buffer.name == buffer_name for v in late):
+            return False
+        kernel = replace(kernel.rows, body=(*kernel.rows.body, *kernel.reduces))
     stores = [
         s for s in kernel.body if isinstance(s, Store) and s.buffer.name == buffer_name
     ]

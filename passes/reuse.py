@@ -35,7 +35,7 @@ from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
 from .fuse import Attend, Call, Launch, Schedule
 from .groups import base_of
 from .in_place import Targets, is_wanted_apart, safe
-from .loops import Kernel, Load, Statement, Store, walk
+from .loops import Kernel, Statement, Store
 from .partition import is_random
 from .plans import ATenGraph
 from .points import memory
@@ -166,7 +166,7 @@ def last_uses(
         elif isinstance(step, Call):
             operands = step.node.all_input_nodes
             used = [n for a in operands for n in memory_of(a, lowered)]
-            if _may_alias(step.node):
+            if may_alias(step.node):
                 shown.append((made, used))
         else:
             used = [b.name for b in (*step.kernel.inputs, *step.kernel.outputs)]
@@ -199,7 +199,7 @@ def memory_of(node: fx.Node, lowered: Lowered) -> list[str]:
     return [base_of(d).name for d in parts if isinstance(d, Definition)]
 
 
-def _may_alias(node: fx.Node) -> bool:
+def may_alias(node: fx.Node) -> bool:
     """True if an extern call's result may share memory with its operands."""
     schema = getattr(node.target, "_schema", None)
     return schema is None or any(r.alias_info is not None for r in schema.returns)
@@ -212,7 +212,7 @@ def _owns(d: Definition, schedule: Schedule) -> bool:
     if d.kind != EXTERN:
         return d in schedule.stored
     schema = getattr(d.node.target, "_schema", None)
-    if schema is None or _may_alias(d.node) or "unsafe" in schema.name:
+    if schema is None or may_alias(d.node) or "unsafe" in schema.name:
         return False
     single = schedule.lowered.values.get(d.node) is d
     return single and schema.name.startswith("aten::")
@@ -255,7 +255,7 @@ def _within(
             ):
                 continue
             moved = _renamed(kernel, d, source)
-            if _is_safe(moved, source.name):
+            if safe(moved, source.name):
                 kernel, found[d] = moved, source
                 break
     return kernel, found
@@ -271,18 +271,6 @@ def _into(
         if d is not None and d in idle and alike(d, idle[d]):
             kernel, found[d] = _renamed(kernel, d, idle[d]), idle[d]
     return kernel, found
-
-
-def _is_safe(kernel: Nest, name: str) -> bool:
-    """As `safe`; what is stored of columns is a kernel behind the one that walks over rows."""
-    if isinstance(kernel, Kernel):
-        return safe(kernel, name)
-    if all(b.name != name for b in kernel.rows.outputs):
-        return safe(kernel.columns, name)
-    late = walk(s.value for s in kernel.stores)
-    if any(isinstance(v, Load) and v.buffer.name == name for v in late):
-        return False
-    return safe(replace(kernel.rows, body=(*kernel.rows.body, *kernel.reduces)), name)
 
 
 def _renamed(kernel: Nest, d: Definition, source: Definition) -> Nest:
@@ -324,7 +312,7 @@ def _works_in_place(
         or not node.args
         or not isinstance(node.args[0], fx.Node)
         or is_random(node)
-        or _may_alias(node)
+        or may_alias(node)
     ):
         return False
     source = lowered.values[node.args[0]]
