@@ -15,12 +15,25 @@ symbols, so that equal loads are equal values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import sympy
 
-from .loops import Buffer, Kernel, Load, Reduce, ScalarArg, Store, symbols_of, walk
+from .loops import (
+    Buffer,
+    Kernel,
+    Label,
+    Load,
+    Reduce,
+    ScalarArg,
+    Statement,
+    Store,
+    Value,
+    symbols_of,
+    walk,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +41,7 @@ class Crossed:
     """Two kernels that read each row once.
 
     Attributes:
+        name: What it computes, an identifier unique in its module.
         rows: What is done with each row. Its inner axis is one of static size.
         columns: Reductions over the outer axes of `rows`, at each of its inner points; then
             stores of what they give.
@@ -35,15 +49,21 @@ class Crossed:
         comment: What the host says of the call.
     """
 
+    name: str
     rows: Kernel
     columns: Kernel
     saved: int = 0
     comment: str = ""
 
     @property
-    def name(self) -> str:
-        """What it computes, an identifier unique in its module."""
-        return self.rows.name
+    def body(self) -> tuple[Statement, ...]:
+        """All statements, those of the rows first."""
+        return (*self.rows.body, *self.columns.body)
+
+    @property
+    def labels(self) -> Mapping[Value, Label]:
+        """As `Kernel.labels`."""
+        return {**self.columns.labels, **self.rows.labels}
 
     @cached_property
     def inputs(self) -> tuple[Buffer, ...]:
@@ -58,17 +78,14 @@ class Crossed:
     @property
     def parameters(self) -> tuple[Buffer | ScalarArg | sympy.Symbol, ...]:
         """What the host passes, as `Kernel.parameters`."""
-        both = (self.rows, self.columns)
-        return tuple(
-            dict.fromkeys(
-                (
-                    *self.inputs,
-                    *self.outputs,
-                    *(s for k in both for s in k.scalars),
-                    *(s for k in both for s in k.sizes),
-                )
-            )
-        )
+        sizes = dict.fromkeys((*self.rows.sizes, *self.columns.sizes))
+        buffers = dict.fromkeys((*self.inputs, *self.outputs))
+        return (*buffers, *self.scalars, *sizes)
+
+    @property
+    def scalars(self) -> tuple[ScalarArg, ...]:
+        """Numbers passed at each call."""
+        return tuple(dict.fromkeys((*self.rows.scalars, *self.columns.scalars)))
 
     @property
     def reduces(self) -> tuple[Reduce, ...]:

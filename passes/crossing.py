@@ -24,7 +24,9 @@ import sympy
 import torch
 from torch.utils._sympy.functions import FloorDiv, Mod
 
+from .attention_form import Attention
 from .crossed_form import Crossed, is_stream
+from .definitions import Definition
 from .fuse import Call, Launch, Schedule, amount
 from .groups import base_of, extern_operands
 from .in_place import safe
@@ -72,6 +74,13 @@ def cross(schedule: Schedule, runs_there: Callable[[torch.device], bool]) -> Sch
         _cross_one(step, steps, schedule)
     if len(steps) == len(schedule.steps):
         return schedule
+    for number, step in enumerate(steps):
+        if isinstance(step, Launch) and isinstance(step.kernel, Crossed):
+            read = {n for s in steps if s is not step for n in _reads(s, schedule)}
+            crossed = _without_unread(step.kernel, read, schedule)
+            reads, writes = moved_bytes(crossed)
+            said = f"reads {amount(reads)}, writes {amount(writes)}"
+            steps[number] = replace(step, kernel=replace(crossed, comment=said))
     return replace(schedule, steps=tuple(steps))
 
 
@@ -81,23 +90,39 @@ def _cross_one(step: Step, steps: list[Step], schedule: Schedule) -> None:
     assert columns is not None
     read = {b.name for b in columns.inputs}
     for number, other in enumerate(steps):
-        rows = _kernel(other)
-        if rows is None or other is step:
+        if not isinstance(other, Launch) or isinstance(other.kernel, Attention):
             continue
-        if not read & {b.name for b in (*rows.inputs, *rows.outputs)}:
+        rows = other.kernel
+        if other is step or not read & {b.name for b in (*rows.inputs, *rows.outputs)}:
             continue
         if not _may_move(steps, at, number, schedule):
             continue
         crossed = crossed_of(rows, columns)
         if crossed is None or crossed_tile(crossed) is None:
             continue
-        assert isinstance(other, Launch) and isinstance(step, Launch)
-        reads, writes = moved_bytes(crossed)
-        said = f"reads {amount(reads)}, writes {amount(writes)}"
+        assert isinstance(step, Launch)
         nodes = tuple(dict.fromkeys((*other.nodes, *step.nodes)))
-        steps[number] = Launch(replace(crossed, comment=said), nodes)
+        steps[number] = Launch(crossed, nodes)
         steps.remove(step)
         return
+
+
+def _without_unread(crossed: Crossed, read: set[str], schedule: Schedule) -> Crossed:
+    """A pass that does not store what only its own columns were read from."""
+    lowered = schedule.lowered
+    kept = {base_of(r).name for r in lowered.results if isinstance(r, Definition)}
+    kept |= read | {b.name for b in crossed.inputs}
+    kept |= {d.name for d in lowered.definitions if not d.computed}
+    body = [
+        s for s in crossed.rows.body if isinstance(s, Reduce) or s.buffer.name in kept
+    ]
+    while True:
+        values = walk(s.value for s in (*body, *crossed.reduces))
+        used = {v.name for v in values if isinstance(v, Ref)}
+        alive = [s for s in body if isinstance(s, Store) or s.name in used]
+        if len(alive) == len(body):
+            return replace(crossed, rows=replace(crossed.rows, body=tuple(body)))
+        body = alive
 
 
 def _kernel(step: Step) -> Kernel | None:
@@ -169,8 +194,11 @@ def _writes(step: Step, schedule: Schedule) -> set[str]:
 # ── one pass ──────────────────────────────────────────────────────────────────────────────
 
 
-def crossed_of(rows: Kernel, columns: Kernel) -> Crossed | None:
+def crossed_of(rows: Kernel | Crossed, columns: Kernel) -> Crossed | None:
     """Two kernels as one pass over rows, if their axes are the same the other way round."""
+    before = rows if isinstance(rows, Crossed) else None
+    rows = before.rows if before else rows
+    assert isinstance(rows, Kernel)
     rows, columns = merge_axes(rows), merge_axes(columns)
     if len(columns.outer) != 1 or not rows_are_columns(columns):
         return None
@@ -196,19 +224,28 @@ def crossed_of(rows: Kernel, columns: Kernel) -> Crossed | None:
     if given is None:
         return None
     columns, forwarded = given
-    crossed = Crossed(rows, columns)
+    crossed = Crossed(rows.name, rows, columns)
+    shared = {v for v in walk(r.value for r in crossed.reduces) if v in rows.values}
+    read = (v for v in crossed.streams if v in shared)
+    saved = sum(v.dtype.itemsize for v in (*read, *forwarded))
+    if not saved:
+        return None
+    if before is not None:
+        made = {b.name for b in before.columns.outputs}
+        if made.intersection(b.name for b in columns.inputs):
+            return None
+        body = (*before.columns.body, *columns.body)
+        labels = {**columns.labels, **before.columns.labels}
+        columns = replace(columns, body=body, labels=labels)
+        saved += before.saved
+    crossed = Crossed(rows.name, rows, columns, saved)
     outputs = [b.name for b in crossed.outputs]
     both = [b.name for b in crossed.inputs if b.name in outputs]
     if len({*outputs}) < len(outputs) or not all(safe(crossed, n) for n in both):
         return None
-    if not all(_lies_along(v.index, rows) for v in crossed.streams):
-        return None
-    if not all(_lies_along(s.index, rows) for s in rows.body if isinstance(s, Store)):
-        return None
-    shared = {v for v in walk(r.value for r in crossed.reduces) if v in rows.values}
-    read = (v for v in crossed.streams if v in shared)
-    saved = sum(v.dtype.itemsize for v in (*read, *forwarded))
-    return replace(crossed, saved=saved) if saved else None
+    stored = [s.index for s in rows.body if isinstance(s, Store)]
+    places = (*(v.index for v in crossed.streams), *stored)
+    return crossed if all(_lies_along(place, rows) for place in places) else None
 
 
 def _as_rows(kernel: Kernel, width: Expr) -> Kernel | None:

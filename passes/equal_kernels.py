@@ -33,6 +33,7 @@ from typing import Any, TypeAlias
 import sympy
 
 from .attention_form import Attention
+from .crossed_form import Crossed
 from .loops import (
     Buffer,
     Const,
@@ -51,7 +52,7 @@ from .loops import (
     walk,
 )
 
-AnyKernel: TypeAlias = Kernel | Attention
+AnyKernel: TypeAlias = Kernel | Attention | Crossed
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,12 +138,13 @@ class _Form:
         self.numbers: dict[Value, int] = {}
         self._parts: list[Any] = []
         self._places: dict[tuple[str, str], int] = {}
-        if isinstance(kernel, Kernel):
-            self._parts += ["kernel", kernel.outer, kernel.inner]
+        if isinstance(kernel, Attention):
+            self._attention(kernel)
+        else:
+            rows = kernel.rows if isinstance(kernel, Crossed) else kernel
+            self._parts += [type(kernel), rows.outer, rows.inner, len(rows.body)]
             for statement in kernel.body:
                 self._statement(statement)
-        else:
-            self._attention(kernel)
         self.key = tuple(self._parts)
 
     def labels(self) -> dict[int, Label]:
@@ -358,11 +360,18 @@ def _renamed(
             product_label=labels.get(-1, kernel.product_label),
             result_label=labels.get(-2, kernel.result_label),
         )
-    body: list[Statement] = []
-    for s in kernel.body:
-        if isinstance(s, Reduce):
-            body.append(replace(s, name=results[s.name], value=made[s.value]))
-        else:
-            target = buffer_of(s.buffer)
-            body.append(replace(s, buffer=target, value=made[s.value]))
-    return replace(kernel, body=tuple(body), labels=labelled)
+
+    def renamed(kernel: Kernel) -> Kernel:
+        body: list[Statement] = []
+        for s in kernel.body:
+            if isinstance(s, Reduce):
+                body.append(replace(s, name=results[s.name], value=made[s.value]))
+            else:
+                target = buffer_of(s.buffer)
+                body.append(replace(s, buffer=target, value=made[s.value]))
+        return replace(kernel, body=tuple(body), labels=labelled)
+
+    if isinstance(kernel, Crossed):
+        rows, columns = renamed(kernel.rows), renamed(kernel.columns)
+        return replace(kernel, rows=rows, columns=columns)
+    return renamed(kernel)

@@ -58,8 +58,11 @@ REGISTERS = 57344
 SHORTEST, LONGEST = 512, 8192
 """Block sizes for which a program takes one row at a time."""
 
-PER_THREAD = 16
-"""Elements of a row that one thread has."""
+PER_THREAD, PER_THREAD_ALL = 16, 160
+"""Elements of a row that one thread has, and how much it holds at most."""
+
+MOST_WARPS = 16
+"""Warps of a program."""
 
 MOST_PROGRAMS = 8
 """Programs on a multiprocessor: each leaves a row of partial results."""
@@ -113,7 +116,9 @@ def crossed_tile(crossed: Crossed) -> Tile | None:
         programs = min(programs, count * crossed.saved // price)
     if programs < 1:
         return None
-    warps = max(1, min(16, block // (32 * PER_THREAD)))
+    # No thread can have more than 255 registers.
+    warps = power_of_two(max(block // (32 * PER_THREAD), held // (32 * PER_THREAD_ALL)))
+    warps = min(MOST_WARPS, warps)
     moved = width * sum(v.dtype.itemsize for v in streams)
     ahead = max(2, min(4, round(IN_FLIGHT / (programs * moved))))
     fits = programs * ahead * moved <= SHARED
@@ -201,7 +206,7 @@ def _apart(crossed: Crossed, tile: Tile) -> tuple[Kernel, Kernel, tuple[Buffer, 
         rows,
         outer=(part, *rows.outer),
         body=(*rows.body, *crossed.reduces, *kept),
-        labels={**columns.labels, **rows.labels},
+        labels=crossed.labels,
     )
     sums = (replace(r, value=Load(parts[r.name], place)) for r in crossed.reduces)
     last = replace(columns, inner=(part,), body=(*sums, *crossed.stores), comment="")

@@ -41,6 +41,12 @@ def residual_norm(x, residual, weight, bias):
     return layer_norm(x + residual, weight, bias)
 
 
+def stack(x, *weights):
+    for n in range(0, len(weights), 2):
+        x = x + torch.tanh(layer_norm(x, *weights[n : n + 2]))
+    return x
+
+
 def gated(x, weight):
     return F.silu(x) * weight
 
@@ -176,6 +182,7 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Callable[[], Arguments]]] = {
     "rms norm": (rms_norm, same((ROWS, 50), (50,))),
     "rms norm bf16": (rms_norm, same((4, 9, 48), (48,), dtype=BF16)),
     "residual": (residual_norm, same((ROWS, 40), (ROWS, 40), (40,), (40,))),
+    "stack": (stack, same((ROWS, 48), *[(48,)] * 8)),
     "gated": (gated, WIDE),
     "biased": (biased, same((ROWS, 48), (48,), dtype=BF16)),
 }
