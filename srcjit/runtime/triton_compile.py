@@ -53,6 +53,12 @@ eager rounds twice; `enable_reflect_ftz` would flush denormal results of libdevi
 """
 
 
+MAY_CALL_LIBDEVICE = re.compile(r"libdevice|tl\.(floor|ceil|sqrt)|fp64|float64")
+"""What stands in every kernel that calls it: functions of float64 are its, whatever they are."""
+
+NOTHING = Path(__file__).with_name("nothing.ll")
+
+
 def triton_available() -> bool:
     """Returns whether Triton can be imported."""
     return importlib.util.find_spec("triton") is not None
@@ -123,6 +129,11 @@ def compile_kernel(
         if divisible.get(name)
     }
     source = ASTSource(kernel, signature, constexprs, attributes)
+    if "device_assert" in kernel.src and target.backend == "cuda":
+        # Whatever a kernel calls, Triton reads and links all of libdevice then.
+        parts = (kernel.src, *map(str, (variant.types, constexprs.values())))
+        if not any(map(MAY_CALL_LIBDEVICE.search, parts)):
+            options["extern_libs"] = (("libdevice", str(NOTHING)),)
     return triton.compile(source, target=target, options={**EAGER_ROUNDING, **options})
 
 

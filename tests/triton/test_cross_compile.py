@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -44,3 +46,45 @@ def test_compiles(name: str) -> None:
     for made in compile_case(CASES[name]().kernel):
         assert made.ptx and made.cubin
         assert made.spills <= 16 or name.startswith("primitives"), (name, made.spills)
+
+
+ASSERTING = """
+import triton
+import triton.language as tl
+from srcjit.runtime.triton_library import libdevice
+
+@triton.jit
+def kernel(x_ptr, at_ptr, y_ptr):
+    i = tl.arange(0, 128)
+    at = tl.load(at_ptr + i)
+    tl.device_assert((at >= 0) & (at < 128), "index out of range")
+    tl.store(y_ptr + i, {function}(tl.load(x_ptr + at)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype", "linked"),
+    [
+        ("tl.abs", "fp32", False),
+        ("libdevice.sin", "fp32", True),
+        ("tl.floor", "fp32", True),
+        ("tl.exp", "fp64", True),
+    ],
+)
+def test_an_assertion_links_no_library(
+    function: str, dtype: str, linked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import triton
+
+    given: list[dict[str, Any]] = []
+    compile_kernel = triton.compile
+
+    def compile_and_note(*args: Any, options: dict[str, Any], **rest: Any) -> Any:
+        given.append(options)
+        return compile_kernel(*args, options=options, **rest)
+
+    monkeypatch.setattr(triton, "compile", compile_and_note)
+    text = ASSERTING.format(function=function)
+    made = cross_compile(text, f"*{dtype}:16, *i64:16, *{dtype}:16", {"debug": True})
+    assert "__assertfail" in made.ptx
+    assert ("extern_libs" not in given[0]) == linked
