@@ -37,7 +37,7 @@ assert "torch._dynamo" not in sys.modules
 x = torch.randn(4, 8)
 assert torch.equal(srcjit.jit(f)(x), f(x))
 assert gc.isenabled() == {collecting}
-assert bool(gc.get_freeze_count()) == {frozen}
+assert (gc.get_freeze_count() > 1000) == {frozen}  # 3.12 keeps some itself
 assert (garbage() is None) == ({collecting} and not {frozen})
 
 loaded = set(sys.modules)
