@@ -32,6 +32,7 @@ from torch import fx
 from .absent import emit_partial
 from .decompositions import decompositions
 from .evaluate.raising import OWN_NAMESPACES, operator_may_raise
+from .forwarding import PARTS, forward_parts
 from .graph_modules import graph_module
 from .partition import base_of, find_cut, is_random, is_view
 from .plans import (
@@ -115,6 +116,9 @@ def _assemble(traced: Traced) -> Functional:
             name = getattr(getattr(node.target, "_schema", None), "name", "")
             if name in _READS_GRAD_MODE:
                 raise CannotRecord(f"`{name}` looks at the grad mode")
+    if not traced.tangents:
+        # Else what is saved has to be what eager saves.
+        forward_parts(graph)
     replaced = _merge_equal(graph)
 
     def final(node: Any) -> Any:
@@ -298,7 +302,7 @@ def _merge_equal(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 
 def _scattered(node: fx.Node) -> fx.Node | None:
     """Returns `v` for a node that reads back what `slice_scatter(x, v, …)` wrote."""
-    scatter = _SCATTERS.get(node.target)
+    scatter = PARTS.get(node.target)
     if scatter is None or not node.args or not isinstance(node.args[0], fx.Node):
         return None
     written = node.args[0]
@@ -314,12 +318,6 @@ def _scattered(node: fx.Node) -> fx.Node | None:
         and have.stride() == wanted.stride()
     )
     return value if alike else None
-
-
-_SCATTERS: dict[Any, Any] = {
-    aten.slice.Tensor: aten.slice_scatter.default,
-    aten.select.int: aten.select_scatter.default,
-}
 
 
 def _key(value: Any) -> Any:

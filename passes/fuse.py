@@ -27,10 +27,11 @@ from .attention_form import Attention
 from .attention_library import Library
 from .axes import tidy
 from .crossed_form import Crossed
-from .definitions import MAP, REDUCTION, VIEW, Definition, Lowered
+from .definitions import MAP, REDUCTION, SOURCE, VIEW, Definition, Lowered
 from .grouping import plan
 from .groups import Group, Plan
 from .in_place import Targets, candidates, safe
+from .indexing import ZERO
 from .loops import (
     Const,
     Kernel,
@@ -44,6 +45,7 @@ from .loops import (
     moved_bytes,
     walk,
 )
+from .placement import Place, Places, Unsafe, find_places, without_moves
 from .points import Trial, memory
 from .rounding import Casts
 from .spaces import Frame
@@ -76,12 +78,13 @@ class Call:
     """An extern call that the host makes: the ATen call of `node`.
 
     With `in_place` it writes over its first operand, which nothing reads afterwards; with
-    `out` its results into these inputs.
+    `out` its results into these inputs; with `place` its result there.
     """
 
     node: fx.Node
     in_place: bool = False
     out: tuple[Definition, ...] = ()
+    place: Place | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +106,7 @@ class Schedule:
         in_place: Results that kernels write into the memory of an input.
         landed: Results that end in the memory of an input, because what the steps before
             leave there is written over (`passes.reuse`).
+        places: Where what has no memory of its own lies (`passes.placement`).
     """
 
     steps: tuple[Launch | Call, ...]
@@ -111,6 +115,7 @@ class Schedule:
     empty: tuple[Definition, ...] = ()
     in_place: Targets = field(default_factory=dict)
     landed: Targets = field(default_factory=dict)
+    places: Places = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Launched, ...]:
@@ -142,8 +147,46 @@ def fuse(
         reusing: Leave those to `passes.reuse` whose input lies idle before they are written.
     """
     grouped = plan(lowered)
-    in_place = candidates(grouped, mutations or {})
-    namer = _Namer({*taken, *(d.name for d in lowered.definitions)})
+    barred: set[Definition] = set()
+    while True:
+        found = find_places(grouped, mutations or {}, barred) if reusing else {}
+        namer = _Namer({*taken, *(d.name for d in lowered.definitions)})
+        try:
+            return _schedule(
+                grouped,
+                namer,
+                found,
+                comments=comments or {},
+                words=words or {},
+                keep_fp32=keep_fp32,
+                prefix=prefix,
+                mutations=mutations or {},
+                reusing=reusing,
+            )
+        except Unsafe as error:
+            barred.add(error.whole)
+
+
+def _schedule(
+    grouped: Plan,
+    namer: _Namer,
+    places: Places,
+    *,
+    comments: Comments,
+    words: Mapping[fx.Node, str],
+    keep_fp32: bool,
+    prefix: str,
+    mutations: Targets,
+    reusing: bool,
+) -> Schedule:
+    """The steps of a plan.
+
+    Raises:
+        Unsafe: If a kernel would read what lies in one of the places too late.
+    """
+    lowered = grouped.lowered
+    in_place = candidates(grouped, mutations)
+    in_place |= {d: p.memory for d, p in places.items() if p.memory.kind == SOURCE and d is p.whole}
     steps: list[Launch | Call] = []
     stored: list[Definition] = []
     empty: list[Definition] = []
@@ -157,12 +200,15 @@ def fuse(
                 steps.append(Attend(group.extern, library=found.library))
                 continue
             stored.append(found.result)
-            name = namer(prefix + _kernel_name(found.nodes, words or {}))
-            attention = _renamed(labelled(found, comments or {}), name)
+            name = namer(prefix + _kernel_name(found.nodes, words))
+            attention = _renamed(labelled(found, comments), name)
             steps.append(Launch(attention, found.nodes))
             continue
         if group.extern is not None:
-            steps.append(Call(group.extern))
+            value = lowered.values[group.extern]
+            place = places.get(value) if isinstance(value, Definition) else None
+            there = place is not None and place.in_place
+            steps.append(Call(group.extern, in_place=there, place=place))
             continue
         writes = [m for m in group.members if m in grouped.stored]
         assert group.frame is not None
@@ -174,29 +220,38 @@ def fuse(
             writes = [m for m in writes if group.members[m] == "outer"]
         if not writes:
             continue
-        stored.extend(writes)
-        targets = {d: in_place[d] for d in writes if d in in_place}
+        stored.extend(d for d in writes if d not in places)
+        targets = {d: in_place[d] for d in writes if d in in_place and d not in places}
         for d in list(targets):
             idle = targets[d].stride == d.stride and targets[d] not in group.reads
             if reusing and idle and targets[d] in before:
                 del targets[d], in_place[d]
-        maker = _KernelMaker(group, grouped, comments or {}, keep_fp32, targets)
+        maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
         kernel, nodes = maker.make()
+        for d in writes:
+            if d in places and not safe(kernel, places[d].memory.name):
+                raise Unsafe(places[d].whole)
+        if not any(isinstance(s, Store) for s in kernel.body):
+            continue
         unsafe = [d for d, source in targets.items() if not safe(kernel, source.name)]
         made = [(kernel, nodes)]
         if unsafe:
-            apart = _apart(group, grouped, comments or {}, keep_fp32, targets, unsafe)
+            apart = _apart(
+                group, grouped, comments, keep_fp32, targets, unsafe, places
+            )
             for d in {*unsafe, *apart}:
                 del targets[d]
                 if d not in apart:
                     del in_place[d]
-            maker = _KernelMaker(group, grouped, comments or {}, keep_fp32, targets)
+            maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
             kernel, nodes = maker.make()
             made = [(_without(kernel, {d.name for d in apart}), nodes), *apart.values()]
         for kernel, nodes in made:
-            name = namer(prefix + _kernel_name(nodes, words or {}))
+            name = namer(prefix + _kernel_name(nodes, words))
             steps.append(Launch(_renamed(kernel, name), nodes))
-    return Schedule(tuple(steps), tuple(stored), lowered, tuple(empty), in_place)
+    return Schedule(
+        tuple(steps), tuple(stored), lowered, tuple(empty), in_place, places=places
+    )
 
 
 Made = tuple[Kernel, tuple[fx.Node, ...]]
@@ -210,6 +265,7 @@ def _apart(
     keep_fp32: bool,
     targets: Targets,
     unsafe: Iterable[Definition],
+    places: Places,
 ) -> dict[Definition, Made]:
     """Kernels that write results into inputs behind a group that reads these elsewhere.
 
@@ -224,7 +280,9 @@ def _apart(
             continue
         frame = Frame.pointwise(d.numel)
         own = replace(group, frame=frame, members={d: "inner"})
-        maker = _KernelMaker(own, grouped, comments, keep_fp32, {d: targets[d]})
+        maker = _KernelMaker(
+            own, grouped, comments, keep_fp32, {d: targets[d]}, places
+        )
         kernel, nodes = maker.make()
         read = {b.name for b in kernel.inputs}
         if read & hidden or not safe(kernel, targets[d].name):
@@ -280,12 +338,15 @@ class _KernelMaker:
         comments: Comments,
         keep_fp32: bool,
         in_place: Targets,
+        places: Places,
     ) -> None:
-        self.in_place = in_place
+        self.in_place, self.places = in_place, places
         self.group, self.grouped = group, grouped
         self.comments = comments
         assert group.frame is not None
-        self.trial = Trial(group.frame, group.members, grouped.inlined)
+        self.trial = Trial(
+            group.frame, group.members, grouped.inlined, places=places
+        )
         self.labels: dict[Value, Label] = {}
         self.casts = Casts(keep_fp32)
         self._finish = self.casts.simplify
@@ -319,12 +380,13 @@ class _KernelMaker:
                 self._label(value, d)
             if d in self.grouped.stored:
                 target = self.in_place.get(d, d)
+                stride, offset = target.stride, ZERO
+                if d in self.places:
+                    place = self.places[d]
+                    target, stride, offset = place.memory, place.stride, place.offset
                 index = sum(
-                    (
-                        i * s
-                        for i, s in zip(trial.places[d], target.stride, strict=True)
-                    ),
-                    start=sympy.Integer(0),
+                    (i * s for i, s in zip(trial.places[d], stride, strict=True)),
+                    start=offset,
                 )
                 level = self.group.members[d] if inner else "inner"
                 body.append(Store(memory(target), sympy.expand(index), value, level))
@@ -333,12 +395,13 @@ class _KernelMaker:
                 self._label(self._finish(value), d)
         for d in order:
             self._collect(d, nodes)
-        names = {source.name for source in self.in_place.values()}
+        placed = {p.memory.name for p in self.places.values()}
+        names = {source.name for source in self.in_place.values()} | placed
         ordered = _ordered(body)
         late = [s for s in ordered if isinstance(s, Store) and s.buffer.name in names]
         body = [*(s for s in ordered if s not in late), *late]
         kernel = Kernel("", space.outer, inner, tuple(body), self.labels)
-        kernel = tidy(kernel)
+        kernel = tidy(without_moves(kernel, placed) if placed else kernel)
         if any(d.device.type == "cpu" for d in order):
             # A GPU's threads choose at no cost, and write what is side by side.
             kernel = unrolled(kernel)

@@ -34,6 +34,7 @@ from .fuse import Attend, Call, Launch, Schedule
 from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
+from .placement import Place
 from .plans import ATenGraph
 from .reuse import last_uses, names_made
 from .spelling import spell, spell_call, spell_expr, spell_in_place, spell_out
@@ -225,12 +226,17 @@ class Host:
         for d, source in in_place.items():
             if d.kind != EXTERN:
                 self.named.update({d.node: source.name})
+        for d, place in self.schedule.places.items():
+            if d is place.whole:
+                self.named[d.node] = place.memory.name
         last = last_uses(self.graph, self.schedule, frozenset(released))
         self.takeovers = takeovers(self.schedule, last, self.given)
+        seen: set[str] = set()
         for number, step in enumerate(steps):
-            for name in names_made(step, self.lowered):
-                if name in self.takeovers:
+            for name in names_made(step, self.schedule):
+                if name in self.takeovers and name not in seen:
                     last[self.takeovers[name]] = number
+                seen.add(name)
             if isinstance(step, Launch):
                 for d in step.reused:
                     del stored[d.name]
@@ -241,6 +247,7 @@ class Host:
                 self._call(step)
             else:
                 taken = {source.name for source in step.reused.values()}
+                taken |= self.allocated
                 for buffer in step.kernel.outputs:
                     # What is written in place is an input already.
                     if buffer.name in stored and buffer.name not in taken:
@@ -325,6 +332,9 @@ class Host:
     def _call(self, step: Call) -> None:
         node, in_place = step.node, step.in_place
         value = self.lowered.values[node]
+        if step.place is not None:
+            self._call_there(step, step.place)
+            return
         if node.meta.get("part_of_input"):
             self._write_part(node)
             return
@@ -370,6 +380,27 @@ class Host:
                 self.imports["from srcjit.runtime import laid_out"] = None
                 text = f"laid_out({text}, {self._tuple(value.stride)})"
             self.lines.append(f"{node.name} = {text}{tail}")
+
+    def _call_there(self, step: Call, place: Place) -> None:
+        """A call that leaves its result in a part of other memory."""
+        node, memory = step.node, place.memory
+        if memory in self.schedule.stored and memory.name not in self.allocated:
+            self._allocate(memory)
+        if step.in_place:
+            text = spell_in_place(node, self.text, self.symbols)
+        else:
+            part = self._part(self.lowered.values[node], place)
+            text = spell_out(node, [part], self.text, self.symbols)
+        comment = self.comments.get(node, "")
+        self.lines.append(f"{text}{f'  # {comment}' if comment else ''}")
+
+    def _part(self, d: Definition, place: Place) -> str:
+        """What has a place in other memory, as a view of that."""
+        where = [self._tuple(d.size), self._tuple(place.stride)]
+        where.append(f"{place.memory.name}.storage_offset()")
+        if place.offset != 0:
+            where[-1] += f" + {spell_expr(place.offset, self.symbols)}"
+        return f"{place.memory.name}.as_strided({', '.join(where)})"
 
     def _write_part(self, node: fx.Node) -> None:
         """Writes a part of an input where it is, or of a copy (`passes.overwrites`)."""
@@ -438,7 +469,7 @@ class Host:
             isinstance(step, Launch)
             and any(b.name == d.name for b in step.kernel.inputs)
             for step in self.schedule.steps
-        )
+        ) or any(place.memory is d for place in self.schedule.places.values())
 
     def text(self, node: fx.Node) -> str:
         """The host's expression for the value of a node."""
@@ -454,6 +485,8 @@ class Host:
             # A step of a computation on numbers.
             return f"({spell_call(node, self.text, self.symbols)})"
         if isinstance(value, Definition):
+            if value in self.schedule.places:
+                return self._part(value, self.schedule.places[value])
             if value.kind == EXTERN or value.name in self.allocated:
                 return value.name
             # A view: the call of its node on the text of its base.

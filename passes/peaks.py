@@ -20,10 +20,10 @@ taken to be one large number each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .definitions import EXTERN, VIEW, Definition, Lowered
+from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
 from .loops import Expr
 
 if TYPE_CHECKING:
@@ -40,15 +40,22 @@ def amount(size: Expr) -> float:
     return float(size.xreplace(dict.fromkeys(size.free_symbols, 4096)))
 
 
-def planned_peak(plan: Plan) -> float:
-    """The most bytes that the groups of a plan hold, run in order."""
+def planned_peak(
+    plan: Plan, places: Mapping[Definition, Definition] | None = None
+) -> float:
+    """The most bytes that the groups of a plan hold, run in order.
+
+    Args:
+        plan: The plan.
+        places: What lies in the memory of another, from the first of them on.
+    """
     made: dict[int, list[Definition]] = {}
     for d in plan.lowered.definitions:
         group = plan.home.get(d)
         if group is not None and (d.kind == EXTERN or d in plan.stored):
             made.setdefault(group.number, []).append(d)
     steps = [(made.get(g.number, ()), g.reads) for g in plan.groups]
-    return _peak(plan.lowered, steps)
+    return _peak(plan.lowered, steps, places or {})
 
 
 def eager_peak(
@@ -61,27 +68,33 @@ def eager_peak(
         read: What the computation of a definition reads.
     """
     made = [d for d in lowered.definitions if d.computed or d.kind == EXTERN]
-    return _peak(lowered, [((d,), tuple(read(d))) for d in made])
+    return _peak(lowered, [((d,), tuple(read(d))) for d in made], {})
 
 
-def _peak(lowered: Lowered, steps: Sequence[Step]) -> float:
+def _peak(
+    lowered: Lowered, steps: Sequence[Step], places: Mapping[Definition, Definition]
+) -> float:
+    def memory(d: Definition) -> Definition:
+        return places.get(_base(d), _base(d))
+
     last: dict[Definition, int] = {}
     for number, (made, read) in enumerate(steps):
         for d in (*made, *read):
-            last[_base(d)] = number
+            last[memory(d)] = number
     for result in lowered.results:
         if isinstance(result, Definition):
-            last[_base(result)] = len(steps)
+            last[memory(result)] = len(steps)
     freed: dict[int, list[Definition]] = {}
     for d, number in last.items():
         freed.setdefault(number, []).append(d)
     now = peak = 0.0
     held: set[Definition] = set()
     for number, (made, _) in enumerate(steps):
-        held.update(made)
-        now += sum(amount(d.bytes) for d in made)
+        new = {memory(d) for d in made} - held
+        held.update(new)
+        now += sum(amount(d.bytes) for d in new if d.kind != SOURCE)
         peak = max(peak, now)
-        now -= sum(amount(d.bytes) for d in freed.get(number, ()) if d in held)
+        now -= sum(amount(d.bytes) for d in freed.get(number, ()) if d in held and d.kind != SOURCE)
     return peak
 
 

@@ -13,12 +13,17 @@ from functools import cached_property
 
 from torch.utils._sympy.functions import FloorDiv, Mod
 
+from typing import TYPE_CHECKING
+
 from .deep import Deep
 from .definitions import REDUCTION, VIEW, Definition
 from .indexing import Index, simplify
 from .indirect import places
 from .loops import Buffer, Const, Expr, Load, Op, Ref, Value, walk
 from .spaces import Frame, Space
+
+if TYPE_CHECKING:
+    from .placement import Places
 
 IDENTITY = {"sum": 0, "prod": 1, "any": False, "all": True}
 """What the reduction of nothing gives; the other kinds have no such value."""
@@ -36,7 +41,8 @@ class Trial:
     """Computes values of a group's members at the point at hand.
 
     Where `most` is given, a member does not fit if more values than that are computed again:
-    values of members for other points than the one at hand.
+    values of members for other points than the one at hand. What is in `places` is loaded from
+    there.
     """
 
     def __init__(
@@ -45,8 +51,10 @@ class Trial:
         members: dict[Definition, str],
         inlined: set[Definition] | frozenset[Definition],
         most: int | None = None,
+        places: Places | None = None,
     ) -> None:
         self.members = members
+        self.lie = places or {}
         self.most = most
         self._counted: set[Value] = set()
         self._again = 0
@@ -149,10 +157,12 @@ class Trial:
 
     def load(self, d: Definition, index: Index) -> Value:
         """The value of something that is memory."""
-        buffer = memory(d)
+        place = self.lie.get(d)
+        buffer = memory(place.memory if place else d)
+        stride = place.stride if place else buffer.stride
         offset = sum(
-            (i * s for i, s in zip(index, buffer.stride, strict=True)),
-            start=0 * d.numel,
+            (i * s for i, s in zip(index, stride, strict=True)),
+            start=place.offset if place else 0 * d.numel,
         )
         offset = simplify(offset, self.space.ranges)
         return Load(buffer, offset, None, places(offset))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import sympy
 
@@ -118,9 +119,17 @@ class _Points:
         self, axis: Axis, stores: Sequence[Store], where: _Where, shortest: int = 1
     ) -> Sequence[Piece]:
         ranges = {**self.ranges, **where.extents}
-        return pieces(stores, axis, ranges, shortest, where.origins)
+        found = pieces(stores, axis, ranges, shortest, where.origins)
+        if len(found) == 1:
+            return found
+        return [
+            replace(p, stores=tuple(s for s in p.stores if not _is_there(s)))
+            for p in found
+        ]
 
     def _loops(self, position: int, stores: Sequence[Store], where: _Where) -> None:
+        if not stores:
+            return
         body = self.body
         bound = frozenset(a.symbol for a in self.loops[:position])
         body.define((), body.hoist([s.value for s in stores], bound))
@@ -135,6 +144,8 @@ class _Points:
         body, vector = self.body, self.vector
         found = self._pieces(vector, stores, where, SHORT)
         for piece in found:
+            if not piece.stores:
+                continue
             self.body.inherit_labels(piece.same)
             limits: tuple[str, ...] = ()
             if len(found) > 1:
@@ -150,6 +161,15 @@ class _Points:
             else:
                 body.pragma("simd" if when is None else f"parallel for simd{when}")
                 _print_body(body, vector, piece.stores, *limits)
+
+
+def _is_there(store: Store) -> bool:
+    """True for a store of what lies there already."""
+    value = store.value
+    if not isinstance(value, Load) or value.indirect or value.mask is not None:
+        return False
+    same = value.buffer.name == store.buffer.name
+    return same and sympy.expand(value.index - store.index) == 0
 
 
 def _is_short(piece: Piece) -> bool:

@@ -74,12 +74,12 @@ def reuse(
     last = last_uses(graph, schedule, frozenset(inputs))
     owned = {d.name: d for d in lowered.definitions if _owns(d, schedule)} | inputs
     nodes = [r for r in graph.results if isinstance(r, fx.Node) and not results]
-    own = {name for node in nodes for name in memory_of(node, lowered)}
+    own = {name for node in nodes for name in memory_of(node, schedule)}
     shown = {
         name
         for r in graph.results
         if isinstance(r, fx.Node)
-        for name in memory_of(r, lowered)
+        for name in memory_of(r, schedule)
     }
     stored = {d.name: d for d in schedule.stored if d.name not in own}
     made: dict[str, int] = dict.fromkeys(inputs, -1)
@@ -104,29 +104,28 @@ def reuse(
             for n, at in last.items()
             if at == number and made.get(n, number) < number and n in owned
         ]
-        made.update(dict.fromkeys(names_made(step, lowered), number))
+        new = {n: d for n, d in stored.items() if n not in made}
+        made.update(dict.fromkeys(names_made(step, schedule), number))
         if isinstance(step, Launch) and not isinstance(step.kernel, Attention):
-            kernel, found = _within(step.kernel, dying, stored, fits)
+            kernel, found = _within(step.kernel, dying, new, fits)
             idle = {d: s for d, s in wanted.items() if is_idle(s, number)}
-            kernel, more = _into(kernel, idle, stored)
+            kernel, more = _into(kernel, idle, new)
             found |= more
             step = replace(step, kernel=kernel, reused=found)
             place.update({d.name: source.name for d, source in found.items()})
-        elif (
-            dying
-            and type(step) is Call
-            and _works_in_place(step.node, dying, lowered, fits)
-        ):
+        elif type(step) is not Call or step.place is not None:
+            pass
+        elif dying and _works_in_place(step.node, dying, schedule, fits):
             step = replace(step, in_place=True)
-            (made_there,) = names_made(step, lowered)
+            (made_there,) = names_made(step, schedule)
             first = step.node.args[0]
             assert isinstance(first, fx.Node)
-            place[made_there] = memory_of(first, lowered)[0]
-        elif type(step) is Call:
+            place[made_there] = memory_of(first, schedule)[0]
+        else:
             out = _out(step.node, wanted, lowered)
             if out and all(is_idle(d, number) for d in out):
                 step = replace(step, out=out)
-                place.update(zip(names_made(step, lowered), (d.name for d in out)))
+                place.update(zip(names_made(step, schedule), (d.name for d in out)))
         steps.append(step)
     landed = {
         d: source for d, source in wanted.items() if _end(d.name, place) == source.name
@@ -158,14 +157,14 @@ def last_uses(
     kept = {n.name for n in graph.placeholders} - released
     for result in graph.results:
         if isinstance(result, fx.Node):
-            kept.update(memory_of(result, lowered))
+            kept.update(memory_of(result, schedule))
     for number, step in enumerate(schedule.steps):
-        made = names_made(step, lowered)
+        made = names_made(step, schedule)
         if isinstance(step, Attend):
             used = [o.definition.name for o in step.library.operands]
         elif isinstance(step, Call):
             operands = step.node.all_input_nodes
-            used = [n for a in operands for n in memory_of(a, lowered)]
+            used = [n for a in operands for n in memory_of(a, schedule)]
             if may_alias(step.node):
                 shown.append((made, used))
         else:
@@ -183,20 +182,24 @@ def last_uses(
     return {n: at for n, at in last.items() if n in produced and n not in kept}
 
 
-def names_made(step: Step, lowered: Lowered) -> list[str]:
+def names_made(step: Step, schedule: Schedule) -> list[str]:
     """Names of the memory that a step writes."""
     if isinstance(step, Launch):
         return [b.name for b in step.kernel.outputs]
-    value = lowered.values[step.node]
+    if step.place is not None:
+        return [step.place.memory.name]
+    value = schedule.lowered.values[step.node]
     parts = value if isinstance(value, tuple) else (value,)
     return [d.name for d in parts if isinstance(d, Definition)]
 
 
-def memory_of(node: fx.Node, lowered: Lowered) -> list[str]:
+def memory_of(node: fx.Node, schedule: Schedule) -> list[str]:
     """Names of the memory that a node's value lives in."""
-    value = lowered.values[node]
+    value = schedule.lowered.values[node]
     parts = value if isinstance(value, tuple | list) else (value,)
-    return [base_of(d).name for d in parts if isinstance(d, Definition)]
+    bases = [base_of(d) for d in parts if isinstance(d, Definition)]
+    places = schedule.places
+    return [(places[d].memory if d in places else d).name for d in bases]
 
 
 def may_alias(node: fx.Node) -> bool:
@@ -299,11 +302,12 @@ def _with_late_stores(kernel: Kernel, d: Definition, source: Definition) -> Kern
 def _works_in_place(
     node: fx.Node,
     dying: Iterable[Definition],
-    lowered: Lowered,
+    schedule: Schedule,
     fits: Callable[[Definition, Definition], bool],
 ) -> bool:
     """True if a call may write its result over its first operand."""
     target: Any = node.target
+    lowered = schedule.lowered
     value = lowered.values[node]
     if (
         not isinstance(target, _ops.OpOverload)
@@ -318,7 +322,7 @@ def _works_in_place(
     source = lowered.values[node.args[0]]
     if not isinstance(source, Definition) or source not in dying:
         return False
-    if not alike(value, source) or _given_again(node, source, lowered):
+    if not alike(value, source) or _given_again(node, source, schedule):
         return False
     if not fits(value, source):
         return False
@@ -337,8 +341,8 @@ def _out(node: fx.Node, wanted: Targets, lowered: Lowered) -> tuple[Definition, 
     return () if is_random(node) or any(map(_repeats, found)) else found
 
 
-def _given_again(node: fx.Node, source: Definition, lowered: Lowered) -> bool:
+def _given_again(node: fx.Node, source: Definition, schedule: Schedule) -> bool:
     """True if the memory of the first operand is that of another one, too."""
     found: list[fx.Node] = []
     fx.node.map_arg((node.args[1:], node.kwargs), found.append)
-    return any(source.name in memory_of(n, lowered) for n in found)
+    return any(source.name in memory_of(n, schedule) for n in found)

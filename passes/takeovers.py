@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import torch
 from torch import fx
 
-from .definitions import Definition, Lowered
+from .definitions import Definition
 from .fuse import Call, Launch, Schedule
 from .reuse import alike, memory_of, names_made
 
@@ -76,9 +76,8 @@ def takeovers(
         last: The last step that uses each temporary (`reuse.last_uses`).
         given: Values that the caller gives memory for.
     """
-    lowered = schedule.lowered
     stored = {d.name: d for d in schedule.stored if d not in schedule.in_place}
-    moves = [pair for step in schedule.steps for pair in _moved(step, lowered)]
+    moves = [pair for step in schedule.steps for pair in _moved(step, schedule)]
     shown = {name for name, _ in moves if name not in last}
     for name, source in reversed(moves):
         if name in shown:
@@ -87,7 +86,7 @@ def takeovers(
     free: list[_Memory] = []
     found: dict[str, str] = {}
     for number, step in enumerate(schedule.steps):
-        made, fresh = _made(step, stored, home.keys(), lowered)
+        made, fresh = _made(step, stored, home.keys(), schedule)
         for d in made:
             if d.name not in last or d.name in shown or d.name in given:
                 fresh = True
@@ -101,7 +100,7 @@ def takeovers(
                 found[d.name] = memory.name
             memory.hold(d.name, last[d.name])
             home[d.name] = memory
-        for name, source in _moved(step, lowered):
+        for name, source in _moved(step, schedule):
             if source in home:
                 home[name] = home[source]
                 home[name].hold(name, last[name])
@@ -115,28 +114,32 @@ def _made(
     step: Launch | Call,
     stored: Mapping[str, Definition],
     known: Container[str],
-    lowered: Lowered,
+    schedule: Schedule,
 ) -> tuple[list[Definition], bool]:
     """What a step needs memory for, and whether it allocates more than that."""
     if isinstance(step, Launch):
         new = (b.name for b in step.kernel.outputs if b.name not in known)
         return [stored[name] for name in new if name in stored], False
+    if step.place is not None:
+        memory = step.place.memory
+        new = memory.name in stored and memory.name not in known
+        return [memory] if new else [], False
     if step.in_place or step.out:
         return [], False
-    value = lowered.values[step.node]
+    value = schedule.lowered.values[step.node]
     if type(step) is Call and step.node.target in PRODUCTS:
         assert isinstance(value, Definition)
         return [value], False
     return [], True
 
 
-def _moved(step: Launch | Call, lowered: Lowered) -> list[tuple[str, str]]:
+def _moved(step: Launch | Call, schedule: Schedule) -> list[tuple[str, str]]:
     """Values that a step leaves in the memory of others."""
     if isinstance(step, Launch):
         return [(d.name, source.name) for d, source in step.reused.items()]
-    if not step.in_place:
+    if not step.in_place or step.place is not None:
         return []
     first = step.node.args[0]
     assert isinstance(first, fx.Node)
-    (source,) = memory_of(first, lowered)
-    return [(name, source) for name in names_made(step, lowered)]
+    (source,) = memory_of(first, schedule)
+    return [(name, source) for name in names_made(step, schedule)]
