@@ -163,7 +163,7 @@ def _may_move(steps: list[Step], start: int, end: int, schedule: Schedule) -> bo
     inputs = {d.name for d in schedule.in_place.values()}
     # What may be the memory of an input under another name.
     calls = (s for s in steps if isinstance(s, Call) and may_alias(s.node))
-    views = {name for s in calls for name in names_made(s, schedule.lowered)}
+    views = {name for s in calls for name in names_made(s, schedule)}
     low, high = sorted((start, end))
     for step in steps[low : high + 1]:
         if step is moved:
@@ -186,7 +186,7 @@ def _reads(step: Step, schedule: Schedule) -> set[str]:
 
 def _writes(step: Step, schedule: Schedule) -> set[str]:
     """The memory that a step writes; if in place, that of the input."""
-    written = {*names_made(step, schedule.lowered)}
+    written = {*names_made(step, schedule)}
     made = [d for d in schedule.in_place if d.name in written]
     return written | {schedule.in_place[d].name for d in made}
 

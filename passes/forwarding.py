@@ -18,6 +18,7 @@ What has other strides than the part only goes where strides do not matter.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import torch
@@ -32,20 +33,27 @@ PARTS: dict[Any, Any] = {
 """What shows a part -> what writes it."""
 
 
-def forward_parts(graph: fx.Graph) -> None:
-    """Rewrites the operands of nodes of a functional graph; what nothing reads then stays."""
+def forward_parts(graph: fx.Graph, kept: Container[fx.Node]) -> None:
+    """Rewrites the operands of nodes of a functional graph.
+
+    Args:
+        graph: The graph.
+        kept: Nodes that are wanted for themselves.
+    """
     for node in graph.nodes:
         if node.op != "call_function":
             continue
         if node.target in PARTS:
             _pass_by(node)
         elif node.target in PARTS.values():
-            _write_once(node)
-        if _is_pointwise(node):
+            _write_once(node, kept)
+        if _takes_any_strides(node):
             for operand in node.all_input_nodes:
                 written = _written(operand)
                 if written is not None:
                     node.replace_input_with(operand, written)
+                    if not operand.users and operand not in kept:
+                        graph.erase_node(operand)
 
 
 def _pass_by(node: fx.Node) -> None:
@@ -64,20 +72,22 @@ def _pass_by(node: fx.Node) -> None:
         node.args = (before, *node.args[1:])
 
 
-def _write_once(node: fx.Node) -> None:
-    """Lets a node that writes a part begin with what was there before it was last written."""
-    base = node.args[0]
-    while (
-        isinstance(base, fx.Node)
-        and base.target is node.target
-        and base.args[2:] == node.args[2:]
-        and not base.kwargs
-        and not node.kwargs
-        and isinstance(base.args[0], fx.Node)
-        and _alike(base.args[0], base)
-    ):
-        base = base.args[0]
-        node.args = (base, *node.args[1:])
+def _write_once(node: fx.Node, kept: Container[fx.Node]) -> None:
+    """Leaves out what was written before to the part that a node writes."""
+    above: fx.Node = node
+    while True:
+        below = above.args[0]
+        if not isinstance(below, fx.Node) or below.target not in PARTS.values():
+            return
+        if list(below.users) != [above] or below in kept:
+            return
+        before = below.args[0]
+        same = below.target is node.target and below.args[2:] == node.args[2:]
+        plain = not below.kwargs and not node.kwargs
+        if same and plain and isinstance(before, fx.Node) and _alike(before, below):
+            above.args = (before, *above.args[1:])
+        else:
+            above = below
 
 
 def _written(node: fx.Node) -> fx.Node | None:
@@ -95,14 +105,15 @@ def _written(node: fx.Node) -> fx.Node | None:
     return value if same and not given.dtype.is_complex else None
 
 
-def _is_pointwise(node: fx.Node) -> bool:
-    """True for an operator that gives each element of a result of its own by itself."""
+def _takes_any_strides(node: fx.Node) -> bool:
+    """True for an operator whose result is the same whatever its operands' strides are."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
     value = node.meta.get("val")
     plain = isinstance(value, torch.Tensor) and not value.dtype.is_complex
-    return plain and torch.Tag.pointwise in target.tags and not target.is_view
+    tags = {torch.Tag.pointwise, torch.Tag.reduction}
+    return plain and bool(tags & {*target.tags}) and not target.is_view
 
 
 def _alike(one: fx.Node, other: fx.Node) -> bool:

@@ -118,7 +118,8 @@ def _assemble(traced: Traced) -> Functional:
                 raise CannotRecord(f"`{name}` looks at the grad mode")
     if not traced.tangents:
         # Else what is saved has to be what eager saves.
-        forward_parts(graph)
+        kept = {r for r in traced.results if isinstance(r, fx.Node)}
+        forward_parts(graph, kept)
     replaced = _merge_equal(graph)
 
     def final(node: Any) -> Any:

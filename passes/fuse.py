@@ -27,7 +27,7 @@ from .attention_form import Attention
 from .attention_library import Library
 from .axes import tidy
 from .crossed_form import Crossed
-from .definitions import MAP, REDUCTION, SOURCE, VIEW, Definition, Lowered
+from .definitions import EXTERN, MAP, REDUCTION, SOURCE, VIEW, Definition, Lowered
 from .grouping import plan
 from .groups import Group, Plan
 from .in_place import Targets, candidates, safe
@@ -45,7 +45,7 @@ from .loops import (
     moved_bytes,
     walk,
 )
-from .placement import Place, Places, Unsafe, find_places, without_moves
+from .placement import Place, Places, Unsafe, alike, find_places, without_moves
 from .points import Trial, memory
 from .rounding import Casts
 from .spaces import Frame
@@ -133,6 +133,7 @@ def fuse(
     prefix: str = "",
     mutations: Targets | None = None,
     reusing: bool = False,
+    apart: Container[Definition] = frozenset(),
 ) -> Schedule:
     """Returns the kernels and calls that compute a graph.
 
@@ -145,8 +146,9 @@ def fuse(
         prefix: What the names of kernels start with.
         mutations: Results that are to be copied into inputs and wanted nowhere else.
         reusing: Leave those to `passes.reuse` whose input lies idle before they are written.
+        apart: What is put into memory before others read it.
     """
-    grouped = plan(lowered)
+    grouped = plan(lowered, apart)
     barred: set[Definition] = set()
     while True:
         found = find_places(grouped, mutations or {}, barred) if reusing else {}
@@ -186,7 +188,11 @@ def _schedule(
     """
     lowered = grouped.lowered
     in_place = candidates(grouped, mutations)
-    in_place |= {d: p.memory for d, p in places.items() if p.memory.kind == SOURCE and d is p.whole}
+    in_place |= {
+        d: p.memory
+        for d, p in places.items()
+        if p.memory.kind == SOURCE and d is p.whole
+    }
     steps: list[Launch | Call] = []
     stored: list[Definition] = []
     empty: list[Definition] = []
@@ -224,7 +230,8 @@ def _schedule(
         targets = {d: in_place[d] for d in writes if d in in_place and d not in places}
         for d in list(targets):
             idle = targets[d].stride == d.stride and targets[d] not in group.reads
-            if reusing and idle and targets[d] in before:
+            called = any(r.kind == EXTERN and alike(r, d) for r in group.reads)
+            if reusing and idle and (targets[d] in before or called):
                 del targets[d], in_place[d]
         maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
         kernel, nodes = maker.make()
@@ -236,9 +243,7 @@ def _schedule(
         unsafe = [d for d, source in targets.items() if not safe(kernel, source.name)]
         made = [(kernel, nodes)]
         if unsafe:
-            apart = _apart(
-                group, grouped, comments, keep_fp32, targets, unsafe, places
-            )
+            apart = _apart(group, grouped, comments, keep_fp32, targets, unsafe, places)
             for d in {*unsafe, *apart}:
                 del targets[d]
                 if d not in apart:
@@ -280,9 +285,7 @@ def _apart(
             continue
         frame = Frame.pointwise(d.numel)
         own = replace(group, frame=frame, members={d: "inner"})
-        maker = _KernelMaker(
-            own, grouped, comments, keep_fp32, {d: targets[d]}, places
-        )
+        maker = _KernelMaker(own, grouped, comments, keep_fp32, {d: targets[d]}, places)
         kernel, nodes = maker.make()
         read = {b.name for b in kernel.inputs}
         if read & hidden or not safe(kernel, targets[d].name):
@@ -344,9 +347,7 @@ class _KernelMaker:
         self.group, self.grouped = group, grouped
         self.comments = comments
         assert group.frame is not None
-        self.trial = Trial(
-            group.frame, group.members, grouped.inlined, places=places
-        )
+        self.trial = Trial(group.frame, group.members, grouped.inlined, places=places)
         self.labels: dict[Value, Label] = {}
         self.casts = Casts(keep_fp32)
         self._finish = self.casts.simplify
@@ -405,6 +406,7 @@ class _KernelMaker:
         if any(d.device.type == "cpu" for d in order):
             # A GPU's threads choose at no cost, and write what is side by side.
             kernel = unrolled(kernel)
+            kernel = without_moves(kernel, placed) if placed else kernel
         return check(kernel), tuple(
             n for n in self.grouped.lowered.values if n in nodes
         )

@@ -25,7 +25,7 @@ The rules, by bytes moved through memory:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from torch import fx
 
@@ -44,9 +44,9 @@ DEAR_PRIMITIVES = 7
 """How many primitives more than one a costly primitive counts as: what a C++ compiler inlines."""
 
 
-def plan(lowered: Lowered) -> Plan:
-    """Groups the definitions of a graph."""
-    inlining = Inlining(lowered)
+def plan(lowered: Lowered, apart: Container[Definition] = frozenset()) -> Plan:
+    """Groups the definitions of a graph; those `apart` are put into memory."""
+    inlining = Inlining(lowered, apart)
     grouping = _Grouping(inlining)
     found = grouping.run()
     if not grouping.hoisted:

@@ -18,7 +18,7 @@ After:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from .definitions import EXTERN, MAP, VIEW, Definition, Lowered
 from .groups import base_of, extern_operands
@@ -53,7 +53,7 @@ class Inlining:
 
     Attributes:
         readers: Definition -> live definitions that read it, views among them.
-        pinned: Results and operands of extern calls: they are memory.
+        pinned: Results, operands of extern calls and what is to be apart: they are memory.
         live: What results and extern calls are computed from.
         inlined: What is computed where it is read.
         weight: Primitives that a definition costs, with what is inlined into it.
@@ -61,8 +61,10 @@ class Inlining:
         leaves: What it reads, through views and what is inlined.
     """
 
-    def __init__(self, lowered: Lowered) -> None:
-        self.lowered = lowered
+    def __init__(
+        self, lowered: Lowered, apart: Container[Definition] = frozenset()
+    ) -> None:
+        self.lowered, self.apart = lowered, apart
         self.readers: dict[Definition, dict[Definition, None]] = {}
         self.pinned: dict[Definition, None] = {}
         self.live: set[Definition] = set()
@@ -101,6 +103,8 @@ class Inlining:
             if definition in live:
                 for operand in definition.operands:
                     self.readers.setdefault(operand, {})[definition] = None
+                if definition in self.apart:
+                    self.pinned[definition] = None
 
     def _uses(self, definition: Definition) -> Iterator[Definition]:
         """Computed definitions that read this one, directly or through views."""

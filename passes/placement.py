@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sympy
 import torch
@@ -31,12 +31,15 @@ from torch import fx
 from .definitions import EXTERN, MAP, SOURCE, VIEW, Definition
 from .groups import Group, Plan, base_of, extern_operands
 from .in_place import Targets, is_wanted_apart
-from .indexing import ONE, ZERO, as_expr
+from .indexing import ONE, ZERO, as_expr, symbol
 from .loops import Expr, Kernel, Load, Op, Store, Value
 from .partition import is_random
 from .peaks import amount, planned_peak
 from .record import has_in_place_form
 from .spelling import out_form
+
+if TYPE_CHECKING:
+    from .fuse import Schedule
 
 aten = torch.ops.aten
 
@@ -61,6 +64,12 @@ class Place:
 
 
 Places = Mapping[Definition, Place]
+
+
+def alike(d: Definition, other: Definition) -> bool:
+    """True if what one lies in can hold the other."""
+    facts = ("dtype", "device", "size", "stride")
+    return all(getattr(d, f) == getattr(other, f) for f in facts)
 
 
 class Unsafe(Exception):
@@ -102,7 +111,14 @@ class _Range:
 
     def meets(self, other: _Range) -> bool:
         """False if they are sure to have no index in common."""
-        numbers = (self.first, self.step, self.size, other.first, other.step, other.size)
+        numbers = (
+            self.first,
+            self.step,
+            self.size,
+            other.first,
+            other.step,
+            other.size,
+        )
         if not all(n.is_Integer for n in numbers):
             return True
         one, two = (
@@ -230,8 +246,7 @@ class _Finder:
         """Whether a tensor can have some memory at all."""
         if memory is whole:
             return True
-        facts = ("dtype", "device", "size", "stride")
-        if any(getattr(whole, f) != getattr(memory, f) for f in facts):
+        if not alike(whole, memory):
             return False
         if memory in self.places:
             return False
@@ -404,6 +419,29 @@ class _Parts:
             self._open(d, seen, False)
         elif self._is_apart(d, seen):
             self.found.append((d, seen))
+        elif d in self.finder.plan.inlined:
+            before = self._read_for(d, seen)
+            if before is not None:
+                self.found.append((before, seen))
+
+    def _read_for(self, d: Definition, region: _Region) -> Definition | None:
+        """What can lie in a part until what is computed of it goes there."""
+        position, plan = self.finder.position, self.finder.plan
+        end = position[plan.home[self.whole]]
+        waiting = [d]
+        for reader in waiting:
+            own = tuple(symbol(f"d{k}") for k in range(len(reader.size)))
+            for access in reader.accesses:
+                operand = access.operand
+                if access.index != own or operand in waiting:
+                    continue
+                if operand in plan.inlined:
+                    waiting.append(operand)
+                elif self._is_apart(operand, region):
+                    readers = self.finder.readers.get(operand, ())
+                    if all(position[g] <= end for g in readers):
+                        return operand
+        return None
 
     def _is_apart(self, d: Definition, region: _Region) -> bool:
         """Whether it has memory only until it is moved into the tensor."""
@@ -438,6 +476,35 @@ def _arguments(node: fx.Node) -> tuple[Any, ...]:
         is_number = isinstance(value, fx.Node) and argument.name not in ("self", "src")
         values.append(value.meta["val"] if is_number else value)  # type: ignore[union-attr]
     return tuple(values)
+
+
+# ── what to compute apart ─────────────────────────────────────────────────────────────────
+
+LEAST = 1 << 14
+"""Bytes of an input below which it may as well be copied."""
+
+
+def parts_apart(schedule: Schedule, mutations: Targets) -> frozenset[Definition]:
+    """What goes into parts of inputs that no step writes, because their old values are read.
+
+    In memory of its own it can be computed where it goes, or before anything is written.
+    """
+    written = {*schedule.in_place, *schedule.landed}
+    values = schedule.lowered.values
+    found: set[Definition] = set()
+    for whole, target in mutations.items():
+        if whole in written or amount(target.bytes) < LEAST:
+            continue
+        waiting = [whole.node] if values.get(whole.node) is whole else []
+        while waiting:
+            node = waiting.pop()
+            if node.target in _SCATTERS:
+                waiting += [n for n in node.args[:2] if isinstance(n, fx.Node)]
+            elif node is not whole.node:
+                d = values[node]
+                if isinstance(d, Definition) and d.kind == MAP and not d.constant:
+                    found.add(d)
+    return frozenset(found)
 
 
 # ── kernels ───────────────────────────────────────────────────────────────────────────────

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from torch.utils._sympy.functions import FloorDiv, Mod
-
-from typing import TYPE_CHECKING
 
 from .deep import Deep
 from .definitions import REDUCTION, VIEW, Definition

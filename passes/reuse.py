@@ -37,10 +37,10 @@ from .groups import base_of
 from .in_place import Targets, is_wanted_apart, safe
 from .loops import Kernel, Statement, Store
 from .partition import is_random
+from .placement import alike
 from .plans import ATenGraph
 from .points import memory
-from .record import has_in_place_form
-from .spelling import VIEWS_OF_PARTS, out_form
+from .spelling import FILLING, VIEWS_OF_PARTS, in_place_form, out_form
 
 Step = Launch | Call
 Nest = Kernel | Crossed
@@ -123,6 +123,7 @@ def reuse(
             place[made_there] = memory_of(first, schedule)[0]
         else:
             out = _out(step.node, wanted, lowered)
+            out = out or _on_the_way(step.node, number, schedule, wanted, last)
             if out and all(is_idle(d, number) for d in out):
                 step = replace(step, out=out)
                 place.update(zip(names_made(step, schedule), (d.name for d in out)))
@@ -150,7 +151,6 @@ def last_uses(
         schedule: The steps.
         released: Inputs that nobody else may hold, so that they can be freed.
     """
-    lowered = schedule.lowered
     produced: dict[str, int] = dict.fromkeys(released, -1)
     last: dict[str, int] = {}
     shown: list[tuple[list[str], list[str]]] = []
@@ -224,12 +224,6 @@ def _owns(d: Definition, schedule: Schedule) -> bool:
 def _repeats(d: Definition) -> bool:
     """True if elements share one place in memory."""
     return any(s == 0 and n != 1 for n, s in zip(d.size, d.stride, strict=True))
-
-
-def alike(d: Definition, other: Definition) -> bool:
-    """True if what one lies in can hold the other."""
-    facts = ("dtype", "device", "size", "stride")
-    return all(getattr(d, f) == getattr(other, f) for f in facts)
 
 
 # ── kernels ───────────────────────────────────────────────────────────────────────────────
@@ -307,6 +301,7 @@ def _works_in_place(
 ) -> bool:
     """True if a call may write its result over its first operand."""
     target: Any = node.target
+    name = getattr(target, "_schema", target).name.partition("::")[2]
     lowered = schedule.lowered
     value = lowered.values[node]
     if (
@@ -315,7 +310,7 @@ def _works_in_place(
         or not isinstance(value, Definition)
         or not node.args
         or not isinstance(node.args[0], fx.Node)
-        or is_random(node)
+        or (is_random(node) and name not in FILLING)
         or may_alias(node)
     ):
         return False
@@ -326,8 +321,7 @@ def _works_in_place(
         return False
     if not fits(value, source):
         return False
-    part = target._schema.name.partition("::")[2] in VIEWS_OF_PARTS
-    return part or has_in_place_form(target)
+    return name in VIEWS_OF_PARTS or in_place_form(target) is not None
 
 
 def _out(node: fx.Node, wanted: Targets, lowered: Lowered) -> tuple[Definition, ...]:
@@ -339,6 +333,28 @@ def _out(node: fx.Node, wanted: Targets, lowered: Lowered) -> tuple[Definition, 
     if not fitting or len({*found}) < len(results) or out_form(node.target) is None:
         return ()
     return () if is_random(node) or any(map(_repeats, found)) else found
+
+
+def _on_the_way(
+    node: fx.Node,
+    number: int,
+    schedule: Schedule,
+    wanted: Targets,
+    last: Mapping[str, int],
+) -> tuple[Definition, ...]:
+    """The input that the result of a call is on the way to, if it can write it there.
+
+    That is one that a step computes which reads the result as the last.
+    """
+    d = schedule.lowered.values[node]
+    if not isinstance(d, Definition) or out_form(node.target) is None:
+        return ()
+    following = last.get(d.name, number)
+    if following == number or is_random(node) or not _owns(d, schedule):
+        return ()
+    made = names_made(schedule.steps[following], schedule)
+    found = [s for r, s in wanted.items() if r.name in made and alike(d, s)]
+    return () if len(found) != 1 or _repeats(found[0]) else (found[0],)
 
 
 def _given_again(node: fx.Node, source: Definition, schedule: Schedule) -> bool:

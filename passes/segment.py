@@ -14,7 +14,7 @@ from __future__ import annotations
 import linecache
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -44,6 +44,7 @@ from .host import (
 from .layouts import lay_out
 from .lower import lower
 from .overwrites import write_parts, write_views
+from .placement import parts_apart
 from .plans import ATenGraph, Backward
 from .print_triton_expressions import LIBRARY
 from .products import ride_sums
@@ -342,22 +343,15 @@ class _SegmentWriter:
             mutations = self._mutations(graph, lowered) if top else {}
             for note in lowered.notes:
                 log.debug("%s: %s", name, note)
-            schedule = fuse(
-                lowered,
-                comments=comments,
-                words=self._words(graph),
-                keep_fp32=self.options.keep_fp32,
-                taken=self.taken,
-                prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
-                mutations=mutations,
-                reusing=self.stage == "emit" and not given,
-            )
-            if self.stage == "emit" and self.target == "triton":
-                schedule = cross(schedule, self._is_on_gpu)
-            if self.stage == "emit":
-                schedule = reuse(
-                    graph, schedule, results=not given, mutations=mutations
+            schedule = self._schedule(graph, lowered, comments, mutations, given)
+            apart = parts_apart(schedule, mutations) if self.stage == "emit" else ()
+            if apart:
+                # What is computed into parts of an input has to read its old values first.
+                other = self._schedule(
+                    graph, lowered, comments, mutations, given, apart
                 )
+                if not parts_apart(other, mutations):
+                    schedule = other
             self.taken.update(k.name for k in schedule.kernels)
             for position, node in enumerate(graph.placeholders):
                 written = (*schedule.in_place.values(), *schedule.landed.values())
@@ -385,9 +379,32 @@ class _SegmentWriter:
         header = f"def {name}({', '.join(parameters)}):"
         return "\n".join([header, *(f"    {line}" for line in lines)])
 
-    def _is_on_gpu(self, device: torch.device) -> bool:
-        """Whether kernels of a device are printed as Triton (`targets.print_kernels`)."""
-        return self.options.target != "auto" or device.type != "cpu"
+    def _schedule(
+        self,
+        graph: ATenGraph,
+        lowered: Lowered,
+        comments: Mapping[fx.Node, str],
+        mutations: Mapping[Definition, Definition],
+        given: bool,
+        apart: Container[Definition] = frozenset(),
+    ) -> Schedule:
+        """The kernels and calls of a graph, and where what they compute lies."""
+        schedule = fuse(
+            lowered,
+            comments=comments,
+            words=self._words(graph),
+            keep_fp32=self.options.keep_fp32,
+            taken=self.taken,
+            prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
+            mutations=mutations,
+            reusing=self.stage == "emit" and not given,
+            apart=apart,
+        )
+        if self.stage != "emit":
+            return schedule
+        if self.target == "triton" and not schedule.places:
+            schedule = cross(schedule, self._is_on_gpu)
+        return reuse(graph, schedule, results=not given, mutations=mutations)
 
     def _kernel_lines(
         self,

@@ -227,7 +227,30 @@ def spell_in_place(
     if view is not None:
         source = parts.pop(1)
         return f"torch.ops.aten.{view}({', '.join(parts)}).copy_({source})"
-    return f"torch.ops.aten.{name}_.{target._overloadname}({', '.join(parts)})"
+    form = in_place_form(target)
+    written = form._schema.name.partition("::")[2]
+    return f"torch.ops.aten.{written}.{form._overloadname}({', '.join(parts)})"
+
+
+FILLING = frozenset(
+    "uniform normal_functional exponential geometric cauchy log_normal random "
+    "bernoulli".split()
+)
+"""Operators that fill a copy of their first operand with random numbers."""
+
+_OTHER_NAMES = {
+    torch.ops.aten.normal_functional.default: torch.ops.aten.normal_.default,
+    torch.ops.aten.bernoulli.p: torch.ops.aten.bernoulli_.float,
+}
+
+
+def in_place_form(target: Any) -> Any:
+    """The overload that works in place as an ATen operator does on a copy, or None."""
+    if target in _OTHER_NAMES:
+        return _OTHER_NAMES[target]
+    name = target._schema.name.partition("::")[2]
+    packet = getattr(torch.ops.aten, f"{name}_", None)
+    return getattr(packet, target._overloadname, None)
 
 
 def out_form(target: Any) -> Any:

@@ -30,7 +30,8 @@ from torch import fx
 
 from .definitions import Definition
 from .fuse import Call, Launch, Schedule
-from .reuse import alike, memory_of, names_made
+from .placement import alike
+from .reuse import memory_of, names_made
 
 aten = torch.ops.aten
 
