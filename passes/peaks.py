@@ -94,7 +94,11 @@ def _peak(
         held.update(new)
         now += sum(amount(d.bytes) for d in new if d.kind != SOURCE)
         peak = max(peak, now)
-        now -= sum(amount(d.bytes) for d in freed.get(number, ()) if d in held and d.kind != SOURCE)
+        now -= sum(
+            amount(d.bytes)
+            for d in freed.get(number, ())
+            if d in held and d.kind != SOURCE
+        )
     return peak
 
 

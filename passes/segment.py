@@ -406,6 +406,10 @@ class _SegmentWriter:
             schedule = cross(schedule, self._is_on_gpu)
         return reuse(graph, schedule, results=not given, mutations=mutations)
 
+    def _is_on_gpu(self, device: torch.device) -> bool:
+        """Whether kernels of a device are printed as Triton (`targets.print_kernels`)."""
+        return self.options.target != "auto" or device.type != "cpu"
+
     def _kernel_lines(
         self,
         graph: ATenGraph,
