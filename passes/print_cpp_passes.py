@@ -8,12 +8,12 @@ An `argmax` takes two passes: the extreme value, then the first position that ha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import sympy
 
-from .loops import Expr, IndexValue, Load, Op, Reduce, Ref, Store, Value, walk
+from .loops import Axis, Expr, IndexValue, Load, Op, Reduce, Ref, Store, Value, walk
 from .print_cpp_body import Body
 from .print_cpp_reduce import Accumulator, Plan, plan
 from .print_cpp_schedule import hint
@@ -135,10 +135,10 @@ def _half_precision(body: Body) -> bool:
     return points <= _SHORT_ROW and all(b.dtype in LOW_PRECISION for b in outputs)
 
 
-def position_in_row(body: Body) -> Expr:
-    """Row-major position over the kernel's inner axes."""
+def position_in_row(body: Body, axes: Sequence[Axis] | None = None) -> Expr:
+    """Row-major position over the kernel's inner axes, or over some of them."""
     position: Expr = sympy.Integer(0)
-    for axis in body.kernel.inner:
+    for axis in body.kernel.inner if axes is None else axes:
         position = position * axis.size + axis.symbol
     return sympy.expand(position)
 

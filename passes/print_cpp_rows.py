@@ -117,16 +117,20 @@ class _Row:
             self.bound |= {update.reduce.name} if update.ref is not None else set()
 
     def _arrays(self, kept: list[Value]) -> dict[Value, str]:
-        """Declares an array as long as the row for each value; returns their elements."""
+        """Declares an array for each value along the row; returns their elements.
+
+        What some of the inner axes repeat (`x.repeat_interleave(2)`) has an element for all.
+        """
         body, elements = self.body, {}
-        points = math.prod(hint(a.size) for a in body.kernel.inner)
         for value in kept:
+            axes = [a for a in body.kernel.inner if a.symbol in body.needs(value)]
+            points = math.prod(hint(a.size) for a in axes)
             label = body.label(value).name
             name = body.fresh(
                 label or f"{value.name}_row" if isinstance(value, Op) else "row"
             )
             body.emit(f"{ARRAYS[value.dtype]} {name}[{points}];")
-            elements[value] = f"{name}[{body.index(position_in_row(body)).text}]"
+            elements[value] = f"{name}[{body.index(position_in_row(body, axes)).text}]"
         return elements
 
     def _finish(self, update: Update) -> None:

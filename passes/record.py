@@ -294,10 +294,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return _plain(expression)
         node = self._numbers.get(expression)
         if node is None:
-            node = self._compute(expression)
-            if isinstance(node, fx.Node):
-                node.meta.setdefault("val", value)
-            self._numbers[expression] = node
+            node = self._numbers[expression] = self._compute(expression)
+        if isinstance(node, fx.Node):
+            # It may have been computed before as a part of another number.
+            node.meta.setdefault("val", value)
         return node
 
     def _compute(self, expression: sympy.Expr) -> Any:

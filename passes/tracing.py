@@ -22,13 +22,13 @@ from typing import Any, cast
 
 import torch
 from torch import fx
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .decompositions import LOOK_AT_DATA
 from .output_plans import Planner, storage_key
 from .plans import Mutation, OutputPlan, ViewOfInput, ViewOfOutput
 from .program import Segment
+from .python_rules import python_rules
 from .record import (
     NUMBER_TYPES,
     CannotRecord,
@@ -128,7 +128,7 @@ class _Tracing:
             stack.enter_context(self.mode)
             fresh = [_fresh(value) for value in segment.inputs]
             if _needs_python_rules(segment.graph_module.graph, fresh):
-                stack.enter_context(enable_python_dispatcher())
+                stack.enter_context(python_rules())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(torch.set_grad_enabled(segment.grad_enabled))
             stack.enter_context(self.recorder)

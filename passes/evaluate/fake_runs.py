@@ -12,7 +12,6 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -24,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from srcjit.diagnostics import GraphBreak
 
 from .. import warned
+from ..python_rules import python_rules
 from . import writes
 from .breaks import Break, FixSizes
 from .raising import Facts, Witness, eager_raises, is_quiet
@@ -97,7 +97,7 @@ def _rules(
 ) -> contextlib.AbstractContextManager[Any]:
     """PyTorch's rules for symbolic sizes; its own in C++ make numbers of some."""
     if _sized(ev, operands):
-        return enable_python_dispatcher()
+        return python_rules()
     return contextlib.nullcontext()
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.overrides import TorchFunctionMode
@@ -90,7 +91,9 @@ def segment_of(
     )
     for name, fake in zip(names, fakes, strict=False):
         recorder.know(fake, recorder.graph.placeholder(name))
-    with mode, recorder:
+    # Of symbolic sizes some of PyTorch's own rules in C++ make numbers.
+    rules = enable_python_dispatcher() if dynamic else contextlib.nullcontext()
+    with mode, rules, recorder:
         results = function(*fakes)
     results = results if isinstance(results, tuple | list) else (results,)
     recorder.graph.output(tuple(recorder.argument(r) for r in results))

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-PARTS = ("table", "pairs", "numbers", "folds")
+PARTS = ("table", "pairs", "numbers", "folds", "chains", "chosen", "symbols")
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("language", choices=("cpp", "triton", "sm_90"))
@@ -51,12 +51,19 @@ if "table" in parts:
             start = time.perf_counter()
             made = run(options.language, dtype, layout, sampled=options.quick)
             report(name_of(dtype, layout), made.problems, start)
+if "symbols" in parts and not options.quick:
+    for dtype, layout in WHOLE:
+        name = f"symbols {name_of(dtype, layout)}"
+        if options.only in name:
+            start = time.perf_counter()
+            made = run(options.language, dtype, layout, symbolic=True)
+            report(name, made.problems, start)
 if options.quick:
     for name, found in sampled(options.language).items():
         report(name, found, time.perf_counter())
 else:
     for part in parts:
-        for piece in pieces(part) if part != "table" else ():
+        for piece in pieces(part) if part not in ("table", "symbols") else ():
             if options.only in piece.name:
                 start = time.perf_counter()
                 found = piece.problems(options.language)

@@ -4,17 +4,24 @@ table      every row with one dtype and one layout
 pairs      operators of operands of two dtypes
 numbers    operators of a tensor and each of the Python numbers
 folds      reductions over every set of dimensions
+chains     what moves elements, and what reads them moved
+chosen     elements chosen, and places written, by tensors of positions
+symbols    the table where sizes are only known when it runs
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
 
 from srcjit.passes.loops import FLOAT8
+from tests.lowerings.chains import MOVES, READERS, moved_twice, read
+from tests.lowerings.chains import operands as positioned
+from tests.lowerings.chosen import CHOSEN
 from tests.lowerings.compare import problems, recorded
 from tests.lowerings.composed import ELEMENTS, LOST, MOVED, NORMALIZED
 from tests.lowerings.folds import FOLDS, folded
@@ -63,7 +70,12 @@ def name_of(dtype: torch.dtype, layout: str) -> str:
 
 
 def run(
-    language: str, dtype: torch.dtype, layout: str, *, sampled: bool = False
+    language: str,
+    dtype: torch.dtype,
+    layout: str,
+    *,
+    sampled: bool = False,
+    symbolic: bool = False,
 ) -> Report:
     """Compares the rows of the table with eager.
 
@@ -81,7 +93,8 @@ def run(
         for group, make in groups:
             if dtype in FLOAT8 and make is rows:
                 continue  # nothing is computed in them
-            found += problems(group, laid_out(make(dtype), layout), language)
+            operands = laid_out(make(dtype), layout)
+            found += problems(group, operands, language, symbolic=symbolic)
     return Report(found, frozenset(used))
 
 
@@ -96,24 +109,48 @@ class Piece:
 
     def problems(self, language: str, step: int = 1) -> list[str]:
         """What differs from eager, of one call in `step`."""
-        chosen = {name: calls[::step] for name, calls in self.rows.items()}
+        numbers = itertools.count()
+        chosen = {
+            name: [call for call in calls if next(numbers) % step == 0]
+            for name, calls in self.rows.items()
+        }
+        found = []
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            try:
-                with recorded():
-                    return problems(chosen, self.operands, language)
-            except Exception as reason:
-                if len(chosen) == 1:
-                    return [f"{next(iter(chosen))}: raised {reason!r}"[:500]]
-        found = []  # one of them raises: which?
-        for name, calls in chosen.items():
-            alone = Piece(self.part, self.name, {name: calls}, self.operands)
-            found += alone.problems(language)
+            for some in portions(chosen):
+                try:
+                    with recorded():
+                        found += problems(some, self.operands, language)
+                except Exception as reason:
+                    if len(some) == 1:
+                        found.append(f"{next(iter(some))}: raised {reason!r}"[:500])
+                        continue
+                    # One of them raises: which?
+                    for name, calls in some.items():
+                        alone = Piece(
+                            self.part, self.name, {name: calls}, self.operands
+                        )
+                        found += alone.problems(language)
         return found
 
 
+def portions(rows: Mapping[str, list[Call]]) -> Iterator[dict[str, list[Call]]]:
+    """Rows of some hundred calls; what a C++ compiler takes for more grows faster than they."""
+    some: dict[str, list[Call]] = {}
+    for name, calls in rows.items():
+        if some and sum(map(len, some.values())) + len(calls) > PORTION:
+            yield some
+            some = {}
+        some[name] = calls
+    yield some
+
+
+PORTION = 150
+"""Calls of a segment."""
+
+
 def pieces(part: str) -> list[Piece]:
-    """All of `"pairs"`, `"numbers"` or `"folds"`."""
+    """All of a part, but of the table and that of symbolic sizes."""
     if part == "numbers":
         return [Piece(part, str(d)[6:], NUMBERED, whole(d)) for d in NUMBERS]
     if part == "folds":
@@ -121,6 +158,19 @@ def pieces(part: str) -> list[Piece]:
             Piece(part, name_of(d, shape), FOLDS, folded(d, shape))
             for d in NUMBERS
             for shape in FOLDED_SHAPES
+        ]
+    if part == "chosen":
+        return [
+            Piece(part, name_of(d, shape), CHOSEN, positioned(d, shape))
+            for d in NUMBERS
+            for shape in ("odd", "columns")
+        ]
+    if part == "chains":
+        chained = {r: read(r) for r in READERS} | {m: moved_twice(m) for m in MOVES}
+        return [
+            Piece(part, f"{name} {name_of(d, shape)}", rows, positioned(d, shape))
+            for d, shape in CHAINED
+            for name, rows in chained.items()
         ]
     return [
         Piece(part, f"{name_of(d, str(e)[6:])} {shape}", PROMOTED, mixed(d, e, shape))
@@ -131,8 +181,18 @@ def pieces(part: str) -> list[Piece]:
     ]
 
 
+CHAINED = (
+    (torch.float32, "odd"),
+    (torch.bfloat16, "odd"),
+    (torch.int64, "odd"),
+    (torch.bool, "odd"),
+    (torch.float32, "ones"),
+    (torch.float32, "none between"),
+)
+"""Dtypes and shapes of what is moved and read."""
+
 SAMPLES = (
-    *(("pairs", f"{pair} {shape}", 5) for pair, shape in zip(
+    *(("pairs", f"{pair} {shape}", 3) for pair, shape in zip(
         ("float32 float64", "uint8 float16", "int64 int8", "bfloat16 float32"),
         ("no_dimension", "row", "tensor", "no_dimension"),
         strict=True,
@@ -142,17 +202,22 @@ SAMPLES = (
     ("numbers", "int32", 71),
     ("folds", "float32 odd", 29),
     ("folds", "int64 none between", 19),
+    ("chains", "softmax float32 odd", 4),
+    ("chains", "several bfloat16 odd", 9),
+    ("chains", "flip int64 odd", 17),
+    ("chosen", "float32 odd", 7),
 )  # fmt: skip
 """What the default suite runs of them: a part, a piece, and one call in how many."""
 
 
 def sampled(language: str) -> dict[str, list[str]]:
     """What differs in the samples."""
-    every = {(p.part, p.name): p for part in PARTS[1:] for p in pieces(part)}
+    made = (piece for part in PARTS[1:-1] for piece in pieces(part))
+    every = {(p.part, p.name): p for p in made}
     return {
         f"{part} {name}": every[part, name].problems(language, step)
         for part, name, step in SAMPLES
     }
 
 
-PARTS = ("table", "pairs", "numbers", "folds")
+PARTS = ("table", "pairs", "numbers", "folds", "chains", "chosen", "symbols")

@@ -1,0 +1,91 @@
+"""PyTorch's rules in Python for symbolic sizes, without those that replace eager's kernels.
+
+Kernels in C++ of some composite operators take symbolic sizes for numbers, so recording asks
+for those in Python (`enable_python_dispatcher`). With them come decompositions of operators
+that have a kernel: resizing, shrinking, margin losses. These round elsewhere, and make NaN of
+infinities; whether sizes are known must not change what is computed. They are set aside:
+
+Before (what is recorded of `F.softshrink(x)`):    After:
+
+    y = where(abs(x) > 0.5, x - sign(x) * 0.5,         y = aten.softshrink.default(x, 0.5)
+              x * 0)
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._dispatch.python import enable_python_dispatcher
+
+aten = torch.ops.aten
+
+_KEYS = (
+    torch._C.DispatchKey.Autograd,
+    torch._C.DispatchKey.CompositeImplicitAutograd,
+)
+
+RESIZING = """
+upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa
+_upsample_lanczos2d_aa
+""".split()
+"""Operators whose overload `vec` finds the size of the result and calls the other one."""
+
+OTHERS = (
+    "hardshrink softshrink multi_margin_loss multilabel_margin_loss_forward".split()
+)
+"""Further operators with a decomposition where autograd stands."""
+
+_lock = threading.RLock()
+
+
+@contextmanager
+def python_rules() -> Iterator[None]:
+    """Uses PyTorch's rules in Python, but for operators of which eager has a kernel."""
+    replaced = _replaced()
+    with _lock, enable_python_dispatcher():
+        kept = {op: dict(op.py_kernels) for op in replaced}
+        try:
+            for op, rule in replaced.items():
+                for key in _KEYS:
+                    op.py_kernels.pop(key, None)
+                if rule is not None:
+                    op.py_kernels[_KEYS[1]] = rule
+                op._dispatch_cache.clear()
+            yield
+        finally:
+            for op, kernels in kept.items():
+                op.py_kernels.clear()
+                op.py_kernels.update(kernels)
+                op._dispatch_cache.clear()
+
+
+@functools.cache
+def _replaced() -> dict[Any, Any]:
+    """Operators whose decompositions are set aside, and what stands there instead."""
+    import torch._decomp  # noqa: F401 (registers them)
+
+    found: dict[Any, Any] = {}
+    for name in (*RESIZING, *OTHERS):
+        packet = getattr(aten, name, None)
+        if packet is None:
+            continue  # of another version of PyTorch
+        found[packet.default] = None
+        if name in RESIZING:
+            found[packet.vec] = functools.partial(_resized, packet.default)
+    return found
+
+
+def _resized(op: Any, x: torch.Tensor, output_size: Any, *rest: Any) -> Any:
+    """What the kernel of `vec` in C++ does, which needs to know sizes."""
+    from torch._decomp.decompositions import upsample_compute_output_size
+
+    *corners, factors = rest
+    size = upsample_compute_output_size(x.size(), output_size, factors)
+    return op(x, size, *corners, *(factors or [None] * (x.dim() - 2)))
