@@ -199,7 +199,7 @@ def whole(dtype: torch.dtype) -> Operands:
     """`pairs`, as many as fill eager's vectors: what is left over rounds in other places."""
 
     def cut(a: torch.Tensor) -> torch.Tensor:
-        count = a.numel() // 64 * 64
-        return (a.flatten()[:count] if count else a.flatten()).reshape(-1, 8)
+        count = a.numel() // 64 * 64 or a.numel() // 8 * 8
+        return a.flatten()[:count].reshape(-1, 8)
 
     return Operands(*map(cut, pairs(dtype).tensors))
