@@ -84,8 +84,9 @@ def _replaced() -> dict[Any, Any]:
 
 def _resized(op: Any, x: torch.Tensor, output_size: Any, *rest: Any) -> Any:
     """What the kernel of `vec` in C++ does, which needs to know sizes."""
-    from torch._decomp.decompositions import upsample_compute_output_size
+    from torch._decomp import decompositions
 
     *corners, factors = rest
-    size = upsample_compute_output_size(x.size(), output_size, factors)
+    size_of: Any = decompositions.upsample_compute_output_size
+    size = size_of(x.size(), output_size, factors)
     return op(x, size, *corners, *(factors or [None] * (x.dim() - 2)))
