@@ -1,12 +1,12 @@
 // Elementary functions for loops that the compiler vectorizes.
 //
-// Every float function is straight-line code (selections, no branches, no calls), so that a
-// `#pragma omp simd` loop around it becomes vector instructions of any width. Arguments are
-// reduced as W. Cody and W. Waite do (Software Manual for the Elementary Functions, 1980);
-// the polynomials are minimax ones, computed by tests/cpp/minimax.py with Remez' algorithm.
-// Errors are at most 2 ulp (tests/cpp/test_vector_math.py measures them); NaN, infinities,
-// signed zeros, overflow and denormals are those of the C library. The functions of
-// double are the C library's.
+// Every float function, and exp, expm1, log, log1p, sigmoid and tanh of double, is
+// straight-line code (selections, no branches, no calls), so that a `#pragma omp simd` loop
+// around it becomes vector instructions of any width. Arguments are reduced as W. Cody and
+// W. Waite do (Software Manual for the Elementary Functions, 1980); the polynomials are minimax
+// ones, computed by tests/cpp/minimax.py with Remez' algorithm. Errors are at most 2 ulp
+// (tests/cpp/test_vector_math.py measures them); NaN, infinities, signed zeros, overflow and
+// denormals are those of the C library. The other functions of double are the C library's.
 #pragma once
 
 #define INLINE static inline __attribute__((always_inline))
@@ -510,13 +510,105 @@ INLINE float erfinv(float x) {
     return copysign(a < 1.0 ? y : a == 1.0 ? INFINITY_F : NAN_F, x);
 }
 
+// ── functions of double ────────────────────────────────────────────────────────────────────
+
+struct LongExpReduced { double shifted, high, low, r; };
+
+// As the reduction for float: n ln 2 is exact in the first product, which has 11 bits of n.
+INLINE LongExpReduced reduce_exp(double x, double bias) {
+    double shifted = fused(x, 1.4426950408889634, ROUNDER_D + bias);
+    double n = shifted - (ROUNDER_D + bias);
+    double high = fused(n, -0.6931471803691238, x), low = n * -1.9082149292705877e-10;
+    return {shifted, high, low, high + low};
+}
+
+// 2^n p for bias 2046: in two steps, as for float.
+INLINE double scale(double p, double shifted) {
+    unsigned long n = (unsigned long)bits_of(shifted), half = n >> 1, rest = n - half;
+    return p * double_of((long)(half << 52)) * double_of((long)(rest << 52));
+}
+
+INLINE double expm1_of_reduced(LongExpReduced e) {
+    double r = e.r, s = r * r;
+    double p = fused(2.0951968248927045e-09, r, 2.5109308139009375e-08);
+    p = fused(p, r, 2.755724256925186e-07);
+    p = fused(p, r, 2.7557242586829917e-06);
+    p = fused(p, r, 2.4801587319786865e-05);
+    p = fused(p, r, 0.00019841269887378528);
+    p = fused(p, r, 0.001388888888889363);
+    p = fused(p, r, 0.008333333333321258);
+    p = fused(p, r, 0.041666666666666644);
+    p = fused(p, r, 0.16666666666666677);
+    return e.high + fused(s, fused(p, r, 0.5), e.low);
+}
+
+INLINE double exp(double x) {
+    LongExpReduced e = reduce_exp(x, 2046.0);
+    double y = scale(1.0 + expm1_of_reduced(e), e.shifted);
+    y = x > 710.0 ? __builtin_inf() : y;
+    return x < -746.0 ? 0.0 : y;
+}
+
+INLINE double expm1(double x) {
+    double c = x > 710.0 ? 710.0 : x;
+    c = c < -40.0 ? -40.0 : c;
+    LongExpReduced e = reduce_exp(c, 1022.0);
+    double p = expm1_of_reduced(e);
+    double half = double_of(bits_of(e.shifted) << 52);  // 2^n may overflow, 2^(n-1) does not
+    double y = 2.0 * fused(half, p, half - 0.5);
+    return copysign(e.shifted == ROUNDER_D + 1022.0 ? p : y, x);
+}
+
+INLINE double tanh(double x) {
+    double a = fabs(x), e = expm1(a > 22.0 ? 44.0 : a + a);  // 1 from here on
+    double d = e + 2.0, inverse = 1.0 / d, y = e * inverse;
+    double off = fused(-y, d, e) - y * (e - (d - 2.0));  // e - y (e + 2), nearly exactly
+    return copysign(fused(off, inverse, y), x);
+}
+
+// n ln 2 + log(1 + f) for |f| < 0.42, where log(1 + f) = 2 atanh(s) at s = f / (2 + f), taken as
+// f - (f^2 / 2 - s (f^2 / 2 + tail)): what is large in it is exact or nearly so.
+INLINE double log_of_reduced(double n, double f) {
+    double s = f / (2.0 + f), z = s * s, half = 0.5 * f * f;
+    double p = 0.14798620245373256;
+    p = fused(p, z, 0.15313801440447725);
+    p = fused(p, z, 0.1818357333520268);
+    p = fused(p, z, 0.22222198414559194);
+    p = fused(p, z, 0.28571428743781724);
+    p = fused(p, z, 0.39999999999409136);
+    p = fused(p, z, 0.6666666666666735);
+    double rest = fused(s, fused(p, z, half), n * 1.9082149292705877e-10);
+    return fused(n, 0.6931471803691238, f - (half - rest));
+}
+
+INLINE double log(double x) {
+    bool tiny = x < 2.2250738585072014e-308;
+    double a = tiny ? x * 0x1p54 : x;
+    long exponent = (bits_of(a) - 0x3fe6a09e667f3bcdL) & 0xfff0000000000000L;
+    double n = (double)(int)(exponent >> 52) - (tiny ? 54.0 : 0.0);
+    double y = log_of_reduced(n, double_of(bits_of(a) - exponent) - 1.0);
+    y = x < __builtin_inf() ? y : x;
+    return x > 0.0 || x != x ? y : x == 0.0 ? -__builtin_inf() : __builtin_nan("");
+}
+
+INLINE double log1p(double x) {                  // as for float
+    long exponent = (bits_of(1.0 + x) - 0x3fe6a09e667f3bcdL) & 0xfff0000000000000L;
+    double quad = double_of(bits_of(4.0) - exponent);
+    double scaled = exponent == 0 ? x : double_of(bits_of(x) - exponent);
+    double f = scaled + fused(0.25, quad, -1.0);
+    double y = log_of_reduced((double)(int)(exponent >> 52), f);
+    y = x < __builtin_inf() ? y : x;
+    y = x > -1.0 || x != x ? y : x == -1.0 ? -__builtin_inf() : __builtin_nan("");
+    return copysign(y, x);
+}
+
 // ── the C library ──────────────────────────────────────────────────────────────────────────
 
 extern "C" {
-double exp(double), exp2(double), expm1(double), log(double), log2(double), log10(double);
-double log1p(double), sin(double), cos(double), tan(double), asin(double), acos(double);
-double atan(double), sinh(double), cosh(double), tanh(double), asinh(double), acosh(double);
-double atanh(double), erf(double), erfc(double), pow(double, double), atan2(double, double);
+double exp2(double), log2(double), log10(double), sin(double), cos(double), tan(double);
+double asin(double), acos(double), atan(double), sinh(double), cosh(double);
+double asinh(double), acosh(double), atanh(double), erf(double), erfc(double);
+double pow(double, double), atan2(double, double);
 double fmod(double, double), hypot(double, double), nextafter(double, double);
 double lgamma_r(double, int*);
 float fmodf(float, float), hypotf(float, float), nextafterf(float, float);

@@ -235,6 +235,22 @@ PROBLEMS: dict[str, Problem] = {
         powers(0, 6),
         double=True,
     ),
+    "exp of double: (e^r - 1 - r - r^2 / 2) / r^3": Problem(
+        lambda r: (mpmath.expm1(r) - r - r * r / 2) / r**3,
+        lambda r: abs(r**3 / mpmath.expm1(r)),
+        -_HALF_LN2,
+        _HALF_LN2,
+        powers(0, 9),
+        double=True,
+    ),
+    "log of double: (2 atanh s - 2 s) / s^3, in s^2": Problem(
+        lambda s: (2 * mpmath.atanh(s) - 2 * s) / s**3,
+        lambda s: s**3 / mpmath.atanh(s),
+        1e-3,
+        0.1717,
+        powers(0, 12, 2),
+        double=True,
+    ),
     "atan in double: atan(x) / x, in x^2": Problem(
         lambda x: mpmath.atan(x) / x,
         lambda x: x / mpmath.atan(x),

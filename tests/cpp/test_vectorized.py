@@ -7,10 +7,11 @@ import subprocess
 import pytest
 
 from srcjit.runtime import compiler_available, cpp_build
-from tests.cpp.test_vector_math import BOUNDS
+from tests.cpp.test_vector_math import BOUNDS, DOUBLE_BOUNDS
 
 LOOPS = {
     **{name: f"y[i] = {name}(x[i]);" for name in (*BOUNDS, "floor", "round_even")},
+    **{f"{n}_of_double": f"v[i] = {n}(u[i]);" for n in (*DOUBLE_BOUNDS, "sigmoid")},
     "pow": "y[i] = pow(x[i], z[i]);",
     "atan2": "y[i] = atan2(x[i], z[i]);",
     "maximum": "y[i] = maximum(x[i], z[i]);",
@@ -57,7 +58,8 @@ def _gcc_with_wide_vectors() -> bool:
 def test_every_loop_is_vectorized() -> None:
     parameters = (
         "const float* x, const float* z, float* y, bfloat16* b, const bfloat16* c, "
-        "float16* h, boolean* m, int flag, long n"
+        "float16* h, boolean* m, const double* u, double* v, "
+        "int flag, long n"
     )
     lines: list[str] = []
     expected: dict[int, str] = {}
