@@ -193,6 +193,7 @@ def _schedule(
         for d, p in places.items()
         if p.memory.kind == SOURCE and d is p.whole
     }
+    wholes = {p.memory: p.whole for p in places.values()}
     steps: list[Launch | Call] = []
     stored: list[Definition] = []
     empty: list[Definition] = []
@@ -236,8 +237,9 @@ def _schedule(
         maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
         kernel, nodes = maker.make()
         for d in writes:
-            if d in places and not safe(kernel, places[d].memory.name):
-                raise Unsafe(places[d].whole)
+            memory = places[d].memory if d in places else d
+            if memory in wholes and not safe(kernel, memory.name):
+                raise Unsafe(wholes[memory])
         if not any(isinstance(s, Store) for s in kernel.body):
             continue
         unsafe = [d for d, source in targets.items() if not safe(kernel, source.name)]
