@@ -48,12 +48,12 @@ def apply(
     """
     work = dtype or compute_dtype(b.fake.dtype)
     common = b.fake.dtype if dtype is None else dtype
-    # The CPU's kernels take one element in float32 only where it is the second of two.
+    # The CPU's kernels take one element, or a number, in float32 only as the second of two.
     narrow = b.fake.device.type == "cpu"
     given = [
-        (a, rounded or (narrow and isinstance(a, Definition) and not second))
+        (a, rounded or (narrow and (n == 0 or (tensor and len(arguments) != 2))))
         for n, a in enumerate(arguments)
-        for second in [n == 1 and len(arguments) == 2]
+        for tensor in [isinstance(a, Definition)]
     ]
 
     def at(read: Read, index: Index) -> Value:

@@ -25,6 +25,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "floored by one element": lambda x, y, g: torch.div(x, y[3], rounding_mode="floor"),
     "truncated by a number": lambda x, y, g: torch.div(x, 0.3, rounding_mode="trunc"),
     "floored by a number": lambda x, y, g: x // 0.3,
+    "a number floored": lambda x, y, g: 1e-3 // y,
     "mse": lambda x, y, g: F.mse_loss(x, y, reduction="none"),
     "smooth l1": lambda x, y, g: F.smooth_l1_loss(x, y, reduction="none"),
     "smooth l1, beta": lambda x, y, g: F.smooth_l1_loss(x, y, reduction="none", beta=3),
