@@ -135,7 +135,10 @@ class _LauncherWriter:
         for i in self.tensors:
             bits |= args[i].data_ptr()
         key: list[Any] = [bits & LOW, self.home]
-        differs = [] if bits & LOW else [f"{self.pointers} & {LOW}"]
+        # NOTE: one kernel may be launched for several places of a program, and the first of
+        # them must not make all the others slow.
+        unlike = "not " if bits & LOW else ""
+        differs = [f"{unlike}{self.pointers} & {LOW}"]
         for i in self.integers:
             divisible, small = args[i] & LOW == 0, INT32[0] <= args[i] <= INT32[1]
             key += [divisible, small]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from typing import Any
@@ -13,6 +14,8 @@ pytest.importorskip("triton")
 
 from srcjit.runtime.triton import cross_compile, launch, load_text, precompile
 from srcjit.runtime.triton_compile import Variant
+from srcjit.runtime.triton_launcher import write_launcher
+from srcjit.runtime.triton_load import Start
 
 TEXT = """
 import triton
@@ -128,3 +131,36 @@ def test_precompiled_kernel_is_used(add: Any) -> None:
     launch(add, 1, x, y, 16, 1.0, **constants)
     assert (y == 2).all()
     assert len(add.srcjit_compilations.by_key) == 1
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says it is on a GPU: only its address is asked for here."""
+
+    def get_device(self) -> int:
+        """The first GPU."""
+        return 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_aligned_launches_stay_fast(
+    add: Any, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the first launch of a kernel looked like, which others may share."""
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda _: 0, raising=False
+    )
+    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    started = []
+
+    def compiled(_: tuple[Any, ...], aligned: bool) -> Start:
+        return Start(lambda *_: started.append(aligned), 0, (), ())
+
+    memory = torch.zeros(64)
+    memory = memory[-memory.data_ptr() % 16 // 4 :]
+    views = [memory[:16].as_subclass(OnGpu), memory[1:17].as_subclass(OnGpu)]
+    pair = (views[first], views[first], 16, 1.0)
+    run = write_launcher(add, {"BLOCK": 16}, pair, compiled)
+    for x, y in ((0, 0), (1, 0), (0, 1), (1, 1), (0, 0)):
+        run(1, views[x], views[y], 16, 1.0)
+    assert started == [True, False, False, False, True]
