@@ -292,8 +292,8 @@ class _Finder:
                 yield part, place
             elif self._works_there(part, place):
                 yield part, replace(place, in_place=True)
-            elif out_form(part.node.target) is not None and all(
-                base_of(d) is not memory
+            elif out_form(part.node.target) is not None and not any(
+                self._lies_in(d, memory)
                 for d in extern_operands(part.node, self.lowered)
             ):
                 yield part, place
@@ -307,11 +307,14 @@ class _Finder:
         reading = [
             operand
             for operand in self._operands(node)
-            if any(base_of(d) is memory for d in self._values(operand))
+            if any(self._lies_in(d, memory) for d in self._values(operand))
         ]
-        if reading != [first] or self.lowered.values[first] is memory:
-            return False
-        shown, base = first.meta["val"], memory.node.meta["val"]
+        shown_of = base_of(self.lowered.values[first]) if reading == [first] else part
+        if shown_of is not memory:
+            there = self.places.get(shown_of)
+            if there is None or there.whole is not shown_of:
+                return False
+        shown, base = first.meta["val"], shown_of.node.meta["val"]
         offset = as_expr(shown.storage_offset()) - as_expr(base.storage_offset())
         return (
             shown.dtype is part.dtype
@@ -319,6 +322,11 @@ class _Finder:
             and tuple(map(as_expr, shown.stride())) == place.stride
             and sympy.expand(offset - place.offset) == 0
         )
+
+    def _lies_in(self, d: Definition, memory: Definition) -> bool:
+        base = base_of(d)
+        place = self.places.get(base)
+        return base is memory or (place is not None and place.memory is memory)
 
     def _operands(self, node: fx.Node) -> list[fx.Node]:
         found: list[fx.Node] = []

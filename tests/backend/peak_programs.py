@@ -76,6 +76,30 @@ TEXTS: dict[str, str] = {
     "out of a transposed view": (
         "y = torch.empty_like(x); torch.exp(x, out=y.t()); return y"
     ),
+    # what is computed into parts (`passes.placement`)
+    "costly parts": "y = x.clone(); y[:, :70].exp_(); y[:, 70:].sin_(); return y",
+    "a costly part twice": "y = x.clone(); y[:, :100].sin_().cos_(); return y, y.sum(1)",
+    "parts that overlap": (
+        "y = x.clone(); y[:64].exp_(); z = y[32:96]; z.sin_(); return y, z @ w"
+    ),
+    "scans of parts": (
+        "y = x.clone()\n    for k in range(4): y[k * 32:][:32] = x[k * 32:][:32].cumsum(0)"
+        "\n    return y"
+    ),
+    "a product in place on a part": (
+        "y = x * 2; y[:100].addmm_(x[:100], w); y[:, 3:].cumsum_(1); return y"
+    ),
+    "products into parts": (
+        "y = torch.empty(256, 128); torch.mm(x, w, out=y[:128]); "
+        "torch.mm(w, x, out=y[128:]); return y"
+    ),
+    "a product into a transposed view": (
+        "y = torch.empty_like(x); torch.mm(x, w, out=y.t()); return y"
+    ),
+    "every other column": (
+        "y = x.clone(); a, b = y[:, ::2], y[:, 1::2]; a.sub_(b.exp()); b.add_(a / 2); "
+        "return y"
+    ),
     # foreach and optimizers
     "foreach": "y = [x * 2, w * 2]; torch._foreach_add_(y, 1.0); return y",
     "foreach of products": (
@@ -162,6 +186,18 @@ GIVEN: dict[str, str] = {
     "each from a product": "y = x @ w; z = w @ x; x.copy_(z); w.copy_(y)",
     "old values returned": "y = x.clone(); x.cumsum_(0); return y",
     "halves": "x[:, :64].copy_(x[:, 64:]); x[:, 64:].mul_(2); x[0] = 1",
+    "a costly part": "x[:, :100].exp_(); return x[0] + 0",
+    "parts one by one": (
+        "for j in range(4): x[j * 32:(j + 1) * 32].exp_()\n    return x[0] + 0"
+    ),
+    "products into parts": (
+        "for j in range(4): torch.mm(w, w[:, j * 32:][:, :32], out=x[:, j * 32:][:, :32])"
+    ),
+    "a product on the way": "torch.mm(w, w, out=x); x.relu_(); return x.sum(1)",
+    "a scan on the way": "torch.cumsum(w, 0, out=x); x.mul_(2); return x.sum(1)",
+    "halves of each other": (
+        "a, b = x.chunk(2, 1); a.sub_(b); b.add_(a / 2); return a.sum(1)"
+    ),
 }
 """Programs that write their arguments: `x` and `w`, and `k`, a matrix of whole numbers."""
 
