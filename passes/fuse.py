@@ -236,9 +236,11 @@ def _schedule(
                 del targets[d], in_place[d]
         maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
         kernel, nodes = maker.make()
+        outputs = {b.name for b in kernel.outputs}
         for d in writes:
             memory = places[d].memory if d in places else d
-            if memory in wholes and not safe(kernel, memory.name):
+            written = memory in wholes and memory.name in outputs
+            if written and not safe(kernel, memory.name):
                 raise Unsafe(wholes[memory])
         if not any(isinstance(s, Store) for s in kernel.body):
             continue

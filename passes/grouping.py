@@ -20,7 +20,8 @@ The rules, by bytes moved through memory:
   every value that it takes from the group is the one of its own point, and no extern call or
   other group stands between them;
 - what is computed early to share a loop waits in memory: where that adds up to more than eager
-  holds at once (`passes.peaks`), nothing is computed before an extern call that eager makes first.
+  holds at once (`passes.peaks`), nothing is computed before an extern call that eager makes first,
+  and totals of what extern calls give are kept instead of the summands.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from .definitions import EXTERN, REDUCTION, VIEW, Definition, Lowered
 from .groups import Group, Plan, base_of, extern_operands
 from .inlining import Inlining, points, worth
 from .partition import is_random
-from .peaks import eager_peak, planned_peak
+from .peaks import eager_peak, planned_peak, running_totals
 from .points import NotHere, Trial
 from .spaces import Frame, same
 
@@ -49,13 +50,19 @@ def plan(lowered: Lowered, apart: Container[Definition] = frozenset()) -> Plan:
     inlining = Inlining(lowered, apart)
     grouping = _Grouping(inlining)
     found = grouping.run()
-    if not grouping.hoisted:
-        return found
+    limit = eager_peak(lowered, lambda d: _read(d, lowered))
     peak = planned_peak(found)
-    if peak <= eager_peak(lowered, lambda d: _read(d, lowered)):
+    if peak <= limit:
         return found
-    late = _Grouping(inlining, hoist=False).run()
-    return late if planned_peak(late) < peak else found
+    tries = [apart] if grouping.hoisted else []
+    totals = running_totals(lowered)
+    if totals:
+        tries.append({d for d in lowered.definitions if d in totals or d in apart})
+    for kept in tries:
+        late = _Grouping(Inlining(lowered, kept), hoist=False).run()
+        if peak > limit and planned_peak(late) < peak:
+            found, peak = late, planned_peak(late)
+    return found
 
 
 def _read(d: Definition, lowered: Lowered) -> Iterable[Definition]:

@@ -20,10 +20,11 @@ taken to be one large number each.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
+from .definitions import EXTERN, MAP, SOURCE, VIEW, Definition, Lowered
 from .loops import Expr
 
 if TYPE_CHECKING:
@@ -69,6 +70,41 @@ def eager_peak(
     """
     made = [d for d in lowered.definitions if d.computed or d.kind == EXTERN]
     return _peak(lowered, [((d,), tuple(read(d))) for d in made], {})
+
+
+def running_totals(lowered: Lowered) -> set[Definition]:
+    """What is computed between calls from two or more results of calls that die there.
+
+    In `y = a @ b + c @ d + e @ f`, the first sum: kept in memory it takes the place of two
+    products that would wait for the third one.
+    """
+    readers: dict[Definition, list[Definition]] = {}
+    calls: list[int] = []
+    waiting: set[Definition] = set()
+    for d in lowered.definitions:
+        for operand in d.operands:
+            readers.setdefault(operand, []).append(d)
+        if d.kind == EXTERN:
+            calls.append(d.position)
+            for node in d.node.all_input_nodes:
+                value = lowered.values[node]
+                if isinstance(value, Definition):
+                    readers.setdefault(value, []).append(d)
+    last = {d: max(r.position for r in found) for d, found in readers.items()}
+    found: set[Definition] = set()
+    for d in lowered.definitions:
+        large = [
+            o for o in d.operands if o in waiting and amount(o.numel) >= amount(d.numel)
+        ]
+        if d.kind == EXTERN or (d.computed and large):
+            waiting.add(d)
+        if d.kind != MAP or d not in last:
+            continue
+        dying = [o for o in large if last[o] == d.position]
+        between = bisect_right(calls, d.position) < bisect_left(calls, last[d])
+        if len(dying) > 1 and between:
+            found.add(d)
+    return found
 
 
 def _peak(

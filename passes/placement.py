@@ -357,7 +357,25 @@ class _Finder:
             writes = d is not None and (reader.extern is None or found[d].in_place)
             if self.position[reader] >= first and reader is not home and not writes:
                 return False
-        return True
+        whole = next(iter(found.values())).whole
+        others = [d for d in home.members if d is not whole]
+        return not self._read_by(others) & {d for d in there if d is not whole}
+
+    def _read_by(self, members: Iterable[Definition]) -> set[Definition]:
+        """The memory that members of a group read, apart from what other members give them."""
+        found: set[Definition] = set()
+        waiting = [o for d in members for o in d.operands]
+        seen: set[Definition] = set()
+        while waiting:
+            d = waiting.pop()
+            if d in seen:
+                continue
+            seen.add(d)
+            if d.kind == VIEW or d in self.plan.inlined:
+                waiting += d.operands
+            else:
+                found.add(d)
+        return found
 
 
 class _Parts:

@@ -73,6 +73,13 @@ def old_values_read_elsewhere(x: Tensor, w: Tensor) -> Tensor:
     return x * 1
 
 
+def old_values_kept(x: Tensor, w: Tensor) -> Tensor:
+    x[:4].exp_()
+    z = x.sin() + 1
+    x[4:].exp_()
+    return z
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "function",
@@ -84,6 +91,7 @@ def old_values_read_elsewhere(x: Tensor, w: Tensor) -> Tensor:
         single_rows,
         parts_of_parts,
         old_values_read_elsewhere,
+        old_values_kept,
     ],
 )
 def test_parts(function: Callable[..., Any], dynamic: bool | None) -> None:
