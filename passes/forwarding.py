@@ -57,19 +57,22 @@ def forward_parts(graph: fx.Graph, kept: Container[fx.Node]) -> None:
 
 
 def _pass_by(node: fx.Node) -> None:
-    """Lets a node that shows a part read what other parts were written to."""
-    while True:
-        base = node.args[0]
-        if not isinstance(base, fx.Node) or base.target not in PARTS.values():
-            return
+    """Lets a node that shows a part read what other parts were written to.
+
+    If it meets more than its part on the way, it reads what is there in the end: that exists.
+    """
+    base = node.args[0]
+    while isinstance(base, fx.Node) and base.target in PARTS.values():
         before = base.args[0]
-        if not isinstance(before, fx.Node):
-            return
-        one, other = _indices(node, 1), _indices(base, 2)
+        one, other = _indices(node, 1, base), _indices(base, 2, before)
         apart = one and other and one[0] == other[0] and not _meet(one[1], other[1])
-        if not apart or not _alike(before, base):
-            return
-        node.args = (before, *node.args[1:])
+        if not apart or not isinstance(before, fx.Node) or not _alike(before, base):
+            same = base.target is PARTS[node.target] and base.args[2:] == node.args[1:]
+            if not same:
+                return
+            break
+        base = before
+    node.args = (base, *node.args[1:])
 
 
 def _write_once(node: fx.Node, kept: Container[fx.Node]) -> None:
@@ -122,15 +125,14 @@ def _alike(one: fx.Node, other: fx.Node) -> bool:
     return facts == (second.dtype, second.shape, second.stride())
 
 
-def _indices(node: fx.Node, first: int) -> tuple[int, range] | None:
+def _indices(node: fx.Node, first: int, base: Any) -> tuple[int, range] | None:
     """The dimension and the indices that a part has of it, if they are numbers.
 
     Args:
         node: What shows or writes the part.
         first: Which of its arguments is the dimension.
+        base: What it is a part of.
     """
-    base = node.args[0]
-    assert isinstance(base, fx.Node)
     size = base.meta["val"].size()
     numbers = [*node.args[first:], None, None, None]
     if node.kwargs or not all(n is None or type(n) is int for n in numbers):

@@ -54,14 +54,14 @@ def plan(lowered: Lowered, apart: Container[Definition] = frozenset()) -> Plan:
     peak = planned_peak(found)
     if peak <= limit:
         return found
-    tries = [apart] if grouping.hoisted else []
-    totals = running_totals(lowered)
+    late = _Grouping(inlining, hoist=False).run() if grouping.hoisted else found
+    if planned_peak(late) < peak:
+        found, peak = late, planned_peak(late)
+    totals = running_totals(lowered) if peak > limit else set()
     if totals:
-        tries.append({d for d in lowered.definitions if d in totals or d in apart})
-    for kept in tries:
-        late = _Grouping(Inlining(lowered, kept), hoist=False).run()
-        if peak > limit and planned_peak(late) < peak:
-            found, peak = late, planned_peak(late)
+        kept = {d for d in lowered.definitions if d in totals or d in apart}
+        late = _Grouping(Inlining(lowered, kept), hoist=False, sink=False).run()
+        found = late if planned_peak(late) < peak else found
     return found
 
 
@@ -72,9 +72,11 @@ def _read(d: Definition, lowered: Lowered) -> Iterable[Definition]:
 class _Grouping:
     """Makes one plan; `hoisted` says whether something is computed before its turn."""
 
-    def __init__(self, found: Inlining, *, hoist: bool = True) -> None:
+    def __init__(
+        self, found: Inlining, *, hoist: bool = True, sink: bool = True
+    ) -> None:
         self.lowered, self.live = found.lowered, found.live
-        self.hoist, self.hoisted = hoist, False
+        self.hoist, self.hoisted, self.sink = hoist, False, sink
         self.readers, self.pinned = found.readers, found.pinned
         self.inlined, self.leaves = found.inlined, found.leaves
         self.weight, self.dear = found.weight, found.dear
@@ -270,7 +272,7 @@ class _Grouping:
         early = any(
             g.extern is not None
             and start < g.position < end
-            and not before >> g.number & 1
+            and not (self.sink and before >> g.number & 1)
             for g in self.groups
         )
         self.hoisted = self.hoisted or early

@@ -116,6 +116,9 @@ TEXTS: dict[str, str] = {
         "return p, m, v"
     ),
     # life of temporaries
+    "products added up": (
+        "y = torch.zeros(128, 128)\n    for k in range(4): y += (x * k) @ w\n    return y"
+    ),
     "products in a row": "return ((x @ w) * 2 @ w) * 3 @ w",
     "a sum of products": "return (x @ w) + (w @ x) + (x @ x)",
     "a late reader": "y = x.exp(); z = (x @ w) @ w; return z.sum() + y.sum()",
