@@ -216,6 +216,16 @@ def _streams(kernel: Kernel) -> int:
     return len(found)
 
 
+def reads_of_rows(kernel: Kernel) -> bool:
+    """Whether what has one value a row differs between the other outer axes (parts, batches)."""
+    *rest, column = (a.symbol for a in kernel.outer)
+    inner = {a.symbol for a in kernel.inner}
+    symbols = (v.index.free_symbols for v in kernel.values if isinstance(v, Load))
+    return any(
+        column not in s and inner & s and not s.isdisjoint(rest) for s in symbols
+    )
+
+
 def _divisible(expr: sympy.Expr, unit: int) -> bool:
     """Whether an expression is certainly a multiple of a number."""
     return all(

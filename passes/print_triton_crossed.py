@@ -118,6 +118,9 @@ def crossed_tile(crossed: Crossed) -> Tile | None:
         return None
     # No thread can have more than 255 registers.
     warps = power_of_two(max(block // (32 * PER_THREAD), held // (32 * PER_THREAD_ALL)))
+    if not any(isinstance(s, Reduce) for s in rows.body):
+        # Threads that never wait for each other: more of them hide what functions take.
+        warps *= 2
     warps = min(MOST_WARPS, warps)
     moved = width * sum(v.dtype.itemsize for v in streams)
     ahead = max(2, min(4, round(IN_FLIGHT / (programs * moved))))

@@ -55,7 +55,12 @@ from .loops import (
 )
 from .online import Form, Raised, online_forms, online_levels
 from .print_triton_axes import accesses, share, static, stride
-from .print_triton_columns import MULTIPROCESSORS, column_tile, rows_are_columns
+from .print_triton_columns import (
+    MULTIPROCESSORS,
+    column_tile,
+    reads_of_rows,
+    rows_are_columns,
+)
 
 ELEMENTS_PER_THREAD = 8
 """Enough loads in flight to hide the latency of memory, few enough registers."""
@@ -236,7 +241,16 @@ def _reduction(kernel: Kernel) -> Schedule:
     bound = power_of_two(points) if points is not None else 1 << 30
     if rows_are_columns(kernel):
         tile = column_tile(kernel, points, length, _sweeps(kernel))
-        groups = replace(outer, block=tile.columns), replace(inner, block=tile.rows)
+        *rest, column = kernel.outer
+        columns = [replace(outer, block=tile.columns)]
+        width = static(column.size)
+        if reads_of_rows(kernel) and width is not None:
+            # A program whose columns are of one part or batch loads one vector for its rows.
+            covered = -(-width // tile.columns) * tile.columns
+            if covered <= 1.25 * width:
+                strip = Group((column,), tile.columns)
+                columns = [Group(tuple(rest), 1), strip]
+        groups = (*columns, replace(inner, block=tile.rows))
         return Schedule(groups, tile.looped, tile.warps, stages=tile.stages)
     if length is None or (
         power_of_two(length) * max(1, _held_rows(kernel)) > PERSISTENT_LIMIT

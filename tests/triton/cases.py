@@ -50,6 +50,7 @@ from tests.triton.reduction_cases import (
     online,
     reduce_rows,
     spread,
+    weighted_columns,
 )
 
 
@@ -388,6 +389,8 @@ def _sweep() -> dict[str, Callable[[], Case]]:
     for kind in ("sum", "variance", "max", "argmax"):
         for size in (40, 20000, 2**17, 100_003):
             cases[f"full {kind} {size}"] = partial(full_reduction, size, kind)
+    for sizes in ((1, 4100, 64), (3, 300, 128), (2, 70, 100)):
+        cases[f"weighted columns {sizes}"] = partial(weighted_columns, *sizes)
     # Rows that are sooner read again than held.
     cases["normalize 9x5000"] = partial(normalize_in_place, 9, 5000)
     for rows, columns in ((3, 50_000), (600, 12), (50, 1000)):

@@ -67,6 +67,21 @@ def reduce_rows(
     return Case(check(kernel), {"x": memory}, {"y": y})
 
 
+def weighted_columns(batch: int, rows: int, columns: int) -> Case:
+    """Columns of each matrix, their rows weighted by a vector of each."""
+    x = torch.randint(-9, 9, (batch, rows, columns)).float()
+    w = torch.randint(-9, 9, (batch, rows)).float()
+    y = (x * w[..., None]).sum(1)
+    b, i, k = axis("b", batch), axis("i", columns), axis("k", rows)
+    place = rows * b.symbol + k.symbol
+    element = Load(buffer("x", x), columns * place + i.symbol)
+    value = op("mul", element, Load(buffer("w", w), place))
+    total = Reduce("total", "sum", value, torch.float32)
+    store = Store(buffer("y", y), columns * b.symbol + i.symbol, total.ref, "outer")
+    kernel = Kernel("weighted", (b, i), (k,), (total, store))
+    return Case(check(kernel), {"x": x, "w": w}, {"y": y})
+
+
 def full_reduction(size: int, kind: str) -> Case:
     """Everything to one number, in parts."""
     if kind == "variance":
