@@ -31,6 +31,7 @@ from .loops import (
     Value,
     walk,
 )
+from .print_triton_axes import stride
 from .print_triton_positions import Names, Positions
 from .print_triton_schedule import Schedule, is_half_cast, uses
 from .print_triton_values import (
@@ -76,6 +77,19 @@ NOUNS = {
     "minimum": "smaller",
 }
 """What a value is called that the user gave no name."""
+
+
+def _reads_across(index: Expr, plan: Schedule) -> bool:
+    """True if a tile reads a few elements of each of many lines of the cache.
+
+    The next programs want those beside them, so they are kept. Measured on an H200, a
+    transposing sum of 1 GB: 1.024 times a copy's time in place of 1.035.
+    """
+    *rows, columns = plan.groups
+    if all(stride(index, axis) in (0, 1) for axis in columns.axes):
+        return False
+    beside = [a for g in rows if g.block > 1 for a in g.axes]
+    return any(stride(index, axis) == 1 for axis in beside)
 
 
 class Expressions:
@@ -225,7 +239,13 @@ class Expressions:
 
     def _load_policy(self, value: Load) -> str:
         """A further argument of a load: what the cache does with it."""
-        return ', cache_modifier=".cg"' if self.plan.streams else ""
+        if self.plan.streams:
+            return ', cache_modifier=".cg"'
+        if not self.kernel.inner and _reads_across(
+            sympy.sympify(value.index), self.plan
+        ):
+            return ', eviction_policy="evict_last"'
+        return ""
 
     def _position_text(self, value: Value) -> str:
         """A part of an index as a factor."""

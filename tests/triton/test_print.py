@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,14 @@ def test_results_that_no_cache_holds_are_streamed() -> None:
 def test_transposed_tensors_are_tiled() -> None:
     plan = schedule(merge_axes(shapes("batched_transpose").kernel))
     assert [g.block for g in plan.groups] == [1, 64, 64]
+
+
+def test_lines_of_which_a_tile_reads_a_part_are_kept() -> None:
+    loads = re.findall(
+        r"tl.load.*", print_kernel(shapes("batched_transpose").kernel).text
+    )
+    assert len([line for line in loads if "evict_last" in line]) == 1
+    assert "evict_last" not in print_kernel(flat(2**20, torch.float32)).text
 
 
 @pytest.mark.parametrize(("size", "wide"), [(2**20, False), (2**31, True)])
