@@ -73,6 +73,20 @@ class Folding:
 
 
 @dataclass(frozen=True, eq=False)
+class Addition:
+    """Where the elements of a definition are added, instead of being memory themselves.
+
+    Attributes:
+        start: The memory, which holds what they are added to.
+        place: The index of `start` that the element at an index is added to; several
+            elements may go to one place, in any order.
+    """
+
+    start: Definition
+    place: Callable[[Read, Index], Index]
+
+
+@dataclass(frozen=True, eq=False)
 class Definition:
     """A tensor as a function of its index (or, for `extern`, as a call of the host).
 
@@ -88,6 +102,9 @@ class Definition:
         folding: What a `reduction` folds.
         position: Position among all definitions, which is topological.
         known: The value of all its elements, for a constant of the program.
+        addition: Where its elements are added, for a `map` that is no memory of its own.
+        added: For an `extern` that is no call, the definition whose elements are added up
+            in the memory that it then is (`lowerings.scatters`).
     """
 
     name: str
@@ -101,6 +118,8 @@ class Definition:
     folding: Folding | None = None
     position: int = 0
     known: int | float | bool | None = None
+    addition: Addition | None = None
+    added: Definition | None = None
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.name}{list(self.size)} {self.dtype}>"
@@ -135,6 +154,9 @@ class Definition:
         index = tuple(symbol(f"d{k}") for k in range(len(space)))
         function = self.folding.value if self.folding else self.at
         value = function(read, index) if function else None
+        if self.addition is not None:
+            start = self.addition.start
+            accesses.append(Access(start, self.addition.place(read, index)))
         return tuple(accesses), value
 
     @property
@@ -165,6 +187,11 @@ class Definition:
     def constant(self) -> bool:
         """True if it reads nothing (`zeros`, `arange`)."""
         return self.computed and not self.accesses
+
+    @property
+    def summed(self) -> Addition | None:
+        """What it is the result of, if it is no call but memory that was added to."""
+        return None if self.added is None else self.added.addition
 
     @property
     def placeless(self) -> bool:

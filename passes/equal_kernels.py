@@ -162,7 +162,10 @@ class _Form:
             self._number(statement.ref)
         else:
             buffer, index = self._buffer(statement.buffer), statement.index
-            self._parts.append((buffer, sympy.sympify(index), number, statement.level))
+            # What is added to is where its load says.
+            index = sympy.Integer(0) if statement.adds else sympy.sympify(index)
+            kind = statement.level, statement.adds
+            self._parts.append((buffer, index, number, *kind))
 
     def _attention(self, attention: Attention) -> None:
         self._parts += ["attention", attention.axes, sympy.sympify(attention.place)]

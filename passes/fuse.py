@@ -27,7 +27,16 @@ from .attention_form import Attention
 from .attention_library import Library
 from .axes import tidy
 from .crossed_form import Crossed
-from .definitions import EXTERN, MAP, REDUCTION, SOURCE, VIEW, Definition, Lowered
+from .definitions import (
+    EXTERN,
+    MAP,
+    REDUCTION,
+    SOURCE,
+    VIEW,
+    Addition,
+    Definition,
+    Lowered,
+)
 from .grouping import plan
 from .groups import Group, Plan
 from .in_place import Targets, candidates, safe
@@ -36,6 +45,7 @@ from .loops import (
     Const,
     Kernel,
     Label,
+    Load,
     Reduce,
     Ref,
     Statement,
@@ -43,6 +53,7 @@ from .loops import (
     Value,
     check,
     moved_bytes,
+    op,
     walk,
 )
 from .placement import Place, Places, Unsafe, alike, find_places, without_moves
@@ -95,6 +106,17 @@ class Attend(Call):
 
 
 @dataclass(frozen=True, eq=False)
+class Summed(Call):
+    """No call: launches have added all that the result of `node` is the sum of.
+
+    It lies in the memory of `start`, which was written first.
+    """
+
+    result: Definition = field(kw_only=True)
+    start: Definition = field(kw_only=True)
+
+
+@dataclass(frozen=True, eq=False)
 class Schedule:
     """What the host does, in order.
 
@@ -119,8 +141,9 @@ class Schedule:
 
     @property
     def kernels(self) -> tuple[Launched, ...]:
-        """The kernels in order of their launch."""
-        return tuple(s.kernel for s in self.steps if isinstance(s, Launch))
+        """The kernels in order of their launch, but for those that have nothing to do."""
+        launches = (s.kernel for s in self.steps if isinstance(s, Launch))
+        return tuple(k for k in launches if k.outputs or isinstance(k, Attention))
 
 
 def fuse(
@@ -213,6 +236,11 @@ def _schedule(
             continue
         if group.extern is not None:
             value = lowered.values[group.extern]
+            if isinstance(value, Definition) and value.summed:
+                start = value.summed.start
+                start = in_place.get(start, start)
+                steps.append(Summed(group.extern, result=value, start=start))
+                continue
             place = places.get(value) if isinstance(value, Definition) else None
             there = place is not None and place.in_place
             steps.append(Call(group.extern, in_place=there, place=place))
@@ -220,21 +248,23 @@ def _schedule(
         writes = [m for m in group.members if m in grouped.stored]
         assert group.frame is not None
         if group.frame.kept == 0 or (not group.frame.folds and group.frame.full == 0):
-            empty.extend(writes)
+            empty.extend(m for m in writes if not m.addition)
             continue
         if group.frame.full == 0:
             empty.extend(m for m in writes if group.members[m] == "inner")
             writes = [m for m in writes if group.members[m] == "outer"]
         if not writes:
             continue
-        stored.extend(d for d in writes if d not in places)
+        stored.extend(d for d in writes if d not in places and not d.addition)
         targets = {d: in_place[d] for d in writes if d in in_place and d not in places}
         for d in list(targets):
             idle = targets[d].stride == d.stride and targets[d] not in group.reads
             called = any(r.kind == EXTERN and alike(r, d) for r in group.reads)
             if reusing and idle and (targets[d] in before or called):
                 del targets[d], in_place[d]
-        maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
+        maker = _KernelMaker(
+            group, grouped, comments, keep_fp32, targets, places, in_place
+        )
         kernel, nodes = maker.make()
         outputs = {b.name for b in kernel.outputs}
         for d in writes:
@@ -252,7 +282,9 @@ def _schedule(
                 del targets[d]
                 if d not in apart:
                     del in_place[d]
-            maker = _KernelMaker(group, grouped, comments, keep_fp32, targets, places)
+            maker = _KernelMaker(
+                group, grouped, comments, keep_fp32, targets, places, in_place
+            )
             kernel, nodes = maker.make()
             made = [(_without(kernel, {d.name for d in apart}), nodes), *apart.values()]
         for kernel, nodes in made:
@@ -346,8 +378,9 @@ class _KernelMaker:
         keep_fp32: bool,
         in_place: Targets,
         places: Places,
+        starts: Targets | None = None,
     ) -> None:
-        self.in_place, self.places = in_place, places
+        self.in_place, self.places, self.starts = in_place, places, starts or {}
         self.group, self.grouped = group, grouped
         self.comments = comments
         assert group.frame is not None
@@ -383,7 +416,9 @@ class _KernelMaker:
             value = self._finish(trial.member(d))
             if d.kind == MAP:
                 self._label(value, d)
-            if d in self.grouped.stored:
+            if d.addition is not None:
+                body.append(self._added(d.addition, d, value))
+            elif d in self.grouped.stored:
                 target = self.in_place.get(d, d)
                 stride, offset = target.stride, ZERO
                 if d in self.places:
@@ -401,6 +436,8 @@ class _KernelMaker:
         for d in order:
             self._collect(d, nodes)
         placed = {p.memory.name for p in self.places.values()}
+        begun = (d.addition.start for d in self.grouped.stored if d.addition)
+        placed |= {self.in_place[d].name for d in begun if d in self.in_place}
         names = {source.name for source in self.in_place.values()} | placed
         ordered = _ordered(body)
         late = [s for s in ordered if isinstance(s, Store) and s.buffer.name in names]
@@ -414,6 +451,14 @@ class _KernelMaker:
         return check(kernel), tuple(
             n for n in self.grouped.lowered.values if n in nodes
         )
+
+    def _added(self, addition: Addition, d: Definition, value: Value) -> Store:
+        """The statement that adds a value to what `addition` says."""
+        start = self.starts.get(addition.start, addition.start)
+        where = addition.place(self.trial.read, self.trial.places[d])
+        there = self._finish(self.trial.load(start, where))
+        assert isinstance(there, Load)
+        return Store(there.buffer, there.index, op("add", there, value), adds=True)
 
     def _collect(self, d: Definition, nodes: dict[fx.Node, None]) -> None:
         """Notes the nodes of a member and of what is inlined into it."""

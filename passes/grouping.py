@@ -211,6 +211,8 @@ class _Grouping:
         if next(iter(group.members)).device != d.device:
             return None
         if d.kind == REDUCTION:
+            if any(m.addition for m in group.members):
+                return None
             own = _own_frame(d)
             if frame.folds:
                 return frame if frame == own else None
@@ -218,6 +220,8 @@ class _Grouping:
                 stores = own.columns and any(m in self.pinned for m in group.members)
                 return None if stores else own
             return own if same(frame.full, own.kept) else None
+        if d.addition and frame.folds:
+            return None
         level = frame.level(d.numel)
         if level == "inner" and frame.columns:
             # A column reduction walks through memory with large steps; it stores whole
@@ -315,6 +319,8 @@ class _Grouping:
             return
         frame = one if one.folds else other
         members = {**first.members, **second.members}
+        if frame.folds and any(m.addition for m in members):
+            return
         if frame.columns and any(
             m in self.pinned for m in members if m.kind != REDUCTION
         ):

@@ -65,10 +65,19 @@ def base_of(definition: Definition) -> Definition:
     return definition
 
 
+def start_of(definition: Definition) -> Definition:
+    """The definition that writes first into memory that others add to, or the one given."""
+    return definition.summed.start if definition.summed else definition
+
+
 def extern_operands(node: fx.Node, lowered: Lowered) -> Iterator[Definition]:
-    """Tensors that an extern call takes."""
+    """Tensors that an extern call takes, or that a sum waits for."""
     if node in lowered.streams:
         yield from lowered.streams[node].operands
+        return
+    result = lowered.values.get(node)
+    if isinstance(result, Definition) and result.added and result.summed:
+        yield from (result.added, result.summed.start)
         return
     for used in node.all_input_nodes:
         value = lowered.values[used]

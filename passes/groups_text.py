@@ -26,10 +26,12 @@ import sympy
 import torch
 from torch import fx
 
+from .attention_form import Attention
 from .definitions import Definition, Number
-from .fuse import Call, Schedule
+from .fuse import Call, Launched, Schedule
 from .host import Constants, Finish
 from .indexing import as_expr
+from .loops import Store
 from .plans import ATenGraph
 from .spelling import spell, spell_call, spell_expr
 
@@ -118,7 +120,11 @@ class _Groups:
             if isinstance(step, Call):
                 self._inline(step.node)
                 continue
-            outputs = [self.nodes.get(stored[b.name]) for b in step.kernel.outputs]
+            written = [stored[b.name] for b in step.kernel.outputs]
+            summed = _summed(step.kernel)
+            outputs = [
+                d.node if d.name in summed else self.nodes.get(d) for d in written
+            ]
             self._function(step.kernel.name, [n for n in outputs if n is not None])
         for result in self.graph.results:
             if isinstance(result, fx.Node):
@@ -189,6 +195,13 @@ class _Groups:
         for node in nodes:
             fx.node.map_aggregate((node.args, dict(node.kwargs)), visit)
         return sorted(self.flat.symbols.get(s, str(s)) for s in found)
+
+
+def _summed(kernel: Launched) -> set[str]:
+    """Names of the memory that a kernel adds to: its node's call starts and adds at once."""
+    if isinstance(kernel, Attention):
+        return set()
+    return {s.buffer.name for s in kernel.body if isinstance(s, Store) and s.adds}
 
 
 def group_functions(

@@ -30,7 +30,7 @@ from srcjit.runtime.cpp import LARGE
 
 from .attention_library import Operand
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Number
-from .fuse import Attend, Call, Launch, Schedule
+from .fuse import Attend, Call, Launch, Schedule, Summed
 from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
@@ -243,6 +243,8 @@ class Host:
         for number, step in enumerate(steps):
             if isinstance(step, Attend):
                 self._attend(step)
+            elif isinstance(step, Summed):
+                self._name_sum(step)
             elif isinstance(step, Call):
                 self._call(step)
             else:
@@ -252,8 +254,9 @@ class Host:
                     # What is written in place is an input already.
                     if buffer.name in stored and buffer.name not in taken:
                         self._allocate(stored[buffer.name])
-                self._bring(step)
-                self.lines.extend(self.calls[step.kernel.name])
+                if step.kernel.name in self.calls:
+                    self._bring(step)
+                    self.lines.extend(self.calls[step.kernel.name])
                 for d, source in step.reused.items():
                     self.lines.append(f"{d.name} = {source.name}")
                     self.allocated.add(d.name)
@@ -426,6 +429,14 @@ class Host:
         tail = f"  # {comment}" if comment else ""
         size = self._tuple(library.size)
         self.lines.append(f"{name} = {library.function}({arguments}, {size}){tail}")
+        self.named[step.node] = name
+
+    def _name_sum(self, step: Summed) -> None:
+        """Calls the memory that launches have added to by the name of their sum."""
+        start, name = step.start, step.result.name
+        found = self.named.get(start.node) if start.kind == SOURCE else None
+        self.lines.append(f"{name} = {found or start.name}")
+        self.allocated.add(name)
         self.named[step.node] = name
 
     def _operand(self, operand: Operand) -> str:

@@ -29,7 +29,7 @@ from torch import fx
 
 from .crossed_form import Crossed
 from .definitions import Definition, Lowered
-from .groups import Group, Plan, base_of, extern_operands
+from .groups import Group, Plan, base_of, extern_operands, start_of
 from .loops import Kernel, Load, Store, walk
 
 Targets = Mapping[Definition, Definition]
@@ -40,7 +40,8 @@ def candidates(plan: Plan, wanted: Targets) -> dict[Definition, Definition]:
     """Those of `wanted` for which the order of groups allows it."""
     position = {group: n for n, group in enumerate(plan.groups)}
     found: dict[Definition, Definition] = {}
-    for result, source in wanted.items():
+    for whole, source in wanted.items():
+        result = start_of(whole)
         home = plan.home.get(result)
         if home is None or (home.extern is None and result not in plan.stored):
             continue
@@ -50,10 +51,12 @@ def candidates(plan: Plan, wanted: Targets) -> dict[Definition, Definition]:
             continue
         if result.dtype is not source.dtype or result.size != source.size:
             continue
-        if source in found.values() or is_wanted_apart(result, plan.lowered):
+        if source in found.values() or is_wanted_apart(whole, plan.lowered):
             continue
+        named = home.extern is None and result is whole
         if not any(
-            _reads_too_late(g, home, position, result, source) for g in plan.groups
+            _reads_too_late(g, home, position, result if named else None, source)
+            for g in plan.groups
         ):
             found[result] = source
     return found
@@ -109,13 +112,13 @@ def _reads_too_late(
     group: Group,
     home: Group,
     position: Mapping[Group, int],
-    result: Definition,
+    unnamed: Definition | None,
     source: Definition,
 ) -> bool:
     if group is home:
         return False
-    # What a call has written has the name of its result, what a kernel has not.
-    return (home.extern is None and result in group.reads) or (
+    # What a call or an addition has written has the name of its result, what a kernel has not.
+    return unnamed in group.reads or (
         source in group.reads and position[group] > position[home]
     )
 
@@ -140,6 +143,8 @@ def safe(kernel: Kernel | Crossed, buffer_name: str) -> bool:
     stores = [
         s for s in kernel.body if isinstance(s, Store) and s.buffer.name == buffer_name
     ]
+    if any(s.adds for s in stores):
+        return False
     first: dict[Load, int] = {}
     for number, statement in enumerate(kernel.body):
         for value in walk([statement.value]):

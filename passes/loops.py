@@ -157,13 +157,16 @@ class Store:
     """`buffer[index] = value`, once per outer point or once per inner point.
 
     `value.dtype` is the buffer's dtype. With `level == "outer"` neither index nor value
-    uses an inner axis. No two points of one kernel store to one element.
+    uses an inner axis. No two points of one kernel store to one element, unless it `adds`:
+    then `value` is `add(buffer[index], more)`, whose load says where, each point of a
+    pointwise kernel adds at once (atomically), and nothing else of it touches the buffer.
     """
 
     buffer: Buffer
     index: Expr
     value: Value
     level: str = "inner"
+    adds: bool = False
 
 
 Statement: TypeAlias = Reduce | Store
@@ -258,6 +261,11 @@ def _free_symbols(kernel: Kernel) -> set[Any]:
     for value in kernel.values:
         if isinstance(value, Load | IndexValue):
             found |= value.index.free_symbols
+        if isinstance(value, Load):
+            sizes = (place.size for place in value.indirect)
+            found |= {
+                s for size in sizes if size is not None for s in size.free_symbols
+            }
     for statement in kernel.body:
         if isinstance(statement, Store):
             found |= sympy.sympify(statement.index).free_symbols
@@ -284,6 +292,8 @@ def kernel_text(kernel: Kernel) -> str:
             line = f"{statement.name} = {statement.kind}({text_of(statement.value)})"
         else:
             line = f"{statement.buffer.name}[{statement.index}] = {text_of(statement.value)}"
+            if statement.adds:
+                line += "  (atomically)"
             if statement.level == "outer" and kernel.inner:
                 line += "  (outer)"
         lines.append("    " + line)
@@ -335,6 +345,8 @@ def check(kernel: Kernel) -> Kernel:
             )
             if statement.level == "outer" and used & inner:
                 raise ValueError(f"{where}: an outer store uses an inner axis")
+            if statement.adds and not _is_addition(statement, kernel):
+                raise ValueError(f"{where}: adds to what it does not read there")
     return kernel
 
 
@@ -343,6 +355,16 @@ def _named(statement: Statement) -> str:
     if isinstance(statement, Reduce):
         return f"{statement.name} = {statement.kind}(…)"
     return f"{statement.buffer.name}[{statement.index}] = …"
+
+
+def _is_addition(store: Store, kernel: Kernel) -> bool:
+    """True if a store adds something to what it loads from its own place."""
+    if kernel.inner or not isinstance(store.value, Op) or store.value.name != "add":
+        return False
+    place = store.value.args[0]
+    if not isinstance(place, Load) or place.mask is not None:
+        return False
+    return place.buffer == store.buffer and place.index == store.index
 
 
 def _check_op(value: Op, where: str) -> None:

@@ -128,17 +128,23 @@ def _peak(
     for number, (made, _) in enumerate(steps):
         new = {memory(d) for d in made} - held
         held.update(new)
-        now += sum(amount(d.bytes) for d in new if d.kind != SOURCE)
+        now += sum(_bytes(d) for d in new if d.kind != SOURCE)
         peak = max(peak, now)
         now -= sum(
-            amount(d.bytes)
-            for d in freed.get(number, ())
-            if d in held and d.kind != SOURCE
+            _bytes(d) for d in freed.get(number, ()) if d in held and d.kind != SOURCE
         )
     return peak
 
 
+def _bytes(d: Definition) -> float:
+    """What it takes in memory of its own."""
+    return 0.0 if d.addition else amount(d.bytes)
+
+
 def _base(definition: Definition) -> Definition:
-    while definition.kind == VIEW:
-        definition = definition.accesses[0].operand
+    while definition.kind == VIEW or definition.added:
+        if definition.summed:
+            definition = definition.summed.start
+        else:
+            definition = definition.accesses[0].operand
     return definition

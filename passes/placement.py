@@ -266,6 +266,7 @@ class _Finder:
         schema = getattr(d.node.target, "_schema", None)
         return (
             schema is not None
+            and d.added is None
             and schema.name.startswith("aten::")
             and "unsafe" not in schema.name
             and self.lowered.values.get(d.node) is d
@@ -541,7 +542,11 @@ def without_moves(kernel: Kernel, names: Container[str]) -> Kernel:
     moves = [
         s
         for s in kernel.body
-        if isinstance(s, Store) and s.buffer.name in names and _is_there(s.value, s)
+        if isinstance(s, Store)
+        and s.buffer.name in names
+        and _is_there(s.value, s)
+        # Where a mask is false, what is loaded is 0.
+        and not (isinstance(s.value, Load) and s.value.mask is not None)
     ]
     return replace(kernel, body=tuple(s for s in kernel.body if s not in moves))
 

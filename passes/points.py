@@ -103,6 +103,8 @@ class Trial:
         d, index = key
         if index is not None:
             return self._read(d, index)
+        if d.addition and d.addition.start in self.members:
+            raise NotHere(f"{d.name} is added to what is not there yet")
         if d.folding:
             index = self.space.index(d.folding.full, "inner")
             return d.folding.value(self.read, index)

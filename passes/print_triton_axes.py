@@ -14,7 +14,7 @@ After:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -33,6 +33,7 @@ from .loops import (
     Store,
     Value,
     rebuild,
+    symbols_of,
     walk,
 )
 
@@ -200,14 +201,28 @@ def stride(index: Expr, axis: Axis) -> Expr:
     )
 
 
-def share(index: Expr, axes: Sequence[Axis]) -> float:
+def choosing(kernel: Kernel) -> dict[Expr, frozenset[sympy.Symbol]]:
+    """Index of each access that depends on data -> the axes of what chooses it."""
+    return {
+        v.index: frozenset[sympy.Symbol]().union(
+            *(symbols_of(place.value) for place in v.indirect)
+        )
+        for v in kernel.values
+        if isinstance(v, Load) and v.indirect
+    }
+
+
+def share(
+    index: Expr, axes: Sequence[Axis], chosen: Set[sympy.Symbol] = frozenset()
+) -> float:
     """The share of all points at which an access has an element of its own.
 
-    What a vector is read for, once a row, must not make the matrix be walked across.
+    What a vector is read for, once a row, must not make the matrix be walked across; `chosen`
+    are axes of what else chooses the element.
     """
     repeated = 1
     for axis in axes:
-        if axis.symbol not in index.free_symbols:
+        if axis.symbol not in index.free_symbols | chosen:
             repeated *= static(axis.size) or 1024
     return 1 / max(repeated, 1)
 

@@ -85,6 +85,8 @@ class KernelPrinter(Expressions):
         for number, statement in enumerate(self.kernel.body):
             if isinstance(statement, Reduce):
                 self._reduce(statement)
+            elif statement.adds:
+                self._add(statement)
             else:
                 self._load_before(statement, self.kernel.body[number:])
                 self._store(statement)
@@ -211,6 +213,32 @@ class KernelPrinter(Expressions):
         call += f"{self._store_policy()})"
         inner = self.at.inner is not None and self.at.inner in groups
         self._line(call, None, inner=inner or statement.level == "inner")
+
+    def _add(self, statement: Store) -> None:
+        """An addition to memory to which other points may add, too."""
+        total = statement.value
+        assert isinstance(total, Op) and isinstance(total.args[0], Load)
+        place, value = total.args[0], total.args[1]
+        for part in place.indirect:
+            self._text(part.value)
+        extra = {p.symbol: self._position_text(p.value) for p in place.indirect}
+        text, _ = self._text(value)
+        if isinstance(value, Const):
+            text, _ = alone_text(value)
+        address = self._address(place.buffer, place.index, extra)
+        groups = self.at.groups_of_symbols(sympy.sympify(place.index).free_symbols)
+        for part in place.indirect:
+            groups |= self.at.groups(part.value)
+        every = frozenset(self.at.vectors)
+        if not every <= groups:
+            # Points that add to one element add each for itself.
+            address = f"tl.broadcast_to({address}, {self._shape()})"
+        mask = self.at.mask(every)
+        for part in place.indirect:
+            self._check_range(part, [mask] if mask else [])
+        live = f", {mask}" if mask else ""
+        call = f'tl.atomic_add({address}, {text}{live}, sem="relaxed")'
+        self._line(call, None, inner=True)
 
 
 def aligned(lines: list[str]) -> list[str]:

@@ -54,7 +54,7 @@ from .loops import (
     walk,
 )
 from .online import Form, Raised, online_forms, online_levels
-from .print_triton_axes import accesses, share, static, stride
+from .print_triton_axes import accesses, choosing, share, static, stride
 from .print_triton_columns import (
     MULTIPROCESSORS,
     column_tile,
@@ -141,9 +141,10 @@ def _warps(elements: int, per_thread: int = ELEMENTS_PER_THREAD, limit: int = 8)
 def _pointwise(kernel: Kernel) -> Schedule:
     axes = kernel.outer
     found = accesses(kernel)
+    chosen = choosing(kernel)
     unit = {
         axis: sum(
-            width * share(index, axes)
+            width * share(index, axes, chosen.get(index, frozenset()))
             for index, width in found
             if stride(index, axis) == 1
         )

@@ -32,12 +32,12 @@ from torch import _ops, fx
 from .attention_form import Attention
 from .crossed_form import Crossed
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
-from .fuse import Attend, Call, Launch, Schedule
-from .groups import base_of
+from .fuse import Attend, Call, Launch, Schedule, Summed
+from .groups import base_of, start_of
 from .in_place import Targets, is_wanted_apart, safe
 from .loops import Kernel, Statement, Store
 from .partition import is_random
-from .placement import alike
+from .placement import alike, without_moves
 from .plans import ATenGraph
 from .points import memory
 from .spelling import FILLING, VIEWS_OF_PARTS, in_place_form, out_form
@@ -64,7 +64,7 @@ def reuse(
     """
     lowered = schedule.lowered
     wanted = {
-        d: source
+        start_of(d): source
         for d, source in (mutations or {}).items()
         if results
         and source not in schedule.in_place.values()
@@ -81,6 +81,9 @@ def reuse(
         if isinstance(r, fx.Node)
         for name in memory_of(r, schedule)
     }
+    sums = [s for s in schedule.steps if isinstance(s, Summed)]
+    for names in (own, shown):
+        names.update(s.start.name for s in reversed(sums) if s.result.name in names)
     stored = {d.name: d for d in schedule.stored if d.name not in own}
     made: dict[str, int] = dict.fromkeys(inputs, -1)
     steps: list[Step] = []
@@ -113,6 +116,8 @@ def reuse(
             found |= more
             step = replace(step, kernel=kernel, reused=found)
             place.update({d.name: source.name for d, source in found.items()})
+        elif isinstance(step, Summed):
+            place[step.result.name] = step.start.name
         elif type(step) is not Call or step.place is not None:
             pass
         elif dying and _works_in_place(step.node, dying, schedule, fits):
@@ -162,6 +167,8 @@ def last_uses(
         made = names_made(step, schedule)
         if isinstance(step, Attend):
             used = [o.definition.name for o in step.library.operands]
+        elif isinstance(step, Summed):
+            used = [step.start.name]
         elif isinstance(step, Call):
             operands = step.node.all_input_nodes
             used = [n for a in operands for n in memory_of(a, schedule)]
@@ -169,6 +176,7 @@ def last_uses(
                 shown.append((made, used))
         else:
             used = [b.name for b in (*step.kernel.inputs, *step.kernel.outputs)]
+            used += [source.name for source in step.reused.values()]
             made += [d.name for d in step.reused]
         for name in made:
             produced.setdefault(name, number)
@@ -246,6 +254,7 @@ def _within(
             d = stored.get(buffer.name)
             if (
                 d is None
+                or d.name in inputs  # it is added to what is there
                 or d in found.values()
                 or not alike(d, source)
                 or not fits(d, source)
@@ -253,9 +262,17 @@ def _within(
                 continue
             moved = _renamed(kernel, d, source)
             if safe(moved, source.name):
-                kernel, found[d] = moved, source
+                kernel, found[d] = _without_copy(moved, source), source
                 break
     return kernel, found
+
+
+def _without_copy(kernel: Nest, target: Definition) -> Nest:
+    """The kernel without a copy of what lies there already; it may have no work left."""
+    if isinstance(kernel, Crossed):
+        return kernel
+    kernel = without_moves(kernel, {target.name})
+    return kernel if kernel.outputs else replace(kernel, body=())
 
 
 def _into(
@@ -265,6 +282,8 @@ def _into(
     found: Found = {}
     for buffer in kernel.outputs:
         d = stored.get(buffer.name)
+        if buffer in kernel.inputs:
+            continue
         if d is not None and d in idle and alike(d, idle[d]):
             kernel, found[d] = _renamed(kernel, d, idle[d]), idle[d]
     return kernel, found

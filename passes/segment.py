@@ -30,7 +30,7 @@ from .crossing import cross
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
 from .functional import Functional, functionalize
-from .fuse import Call, Schedule, fuse
+from .fuse import Call, Schedule, Summed, fuse
 from .groups_text import flat_lines, group_functions
 from .host import (
     Constants,
@@ -359,7 +359,8 @@ class _SegmentWriter:
                     self.in_place[position] = None
             # At stage `fuse` the groups are ATen calls as well.
             externs = self.stage == "fuse" or any(
-                isinstance(s, Call) for s in schedule.steps
+                isinstance(s, Call) and not isinstance(s, Summed)
+                for s in schedule.steps
             )
             if self.stage == "fuse":
                 text, lines = group_functions(

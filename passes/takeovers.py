@@ -29,7 +29,7 @@ import torch
 from torch import fx
 
 from .definitions import Definition
-from .fuse import Call, Launch, Schedule
+from .fuse import Call, Launch, Schedule, Summed
 from .placement import alike
 from .reuse import memory_of, names_made
 
@@ -123,9 +123,9 @@ def _made(
         return [stored[name] for name in new if name in stored], False
     if step.place is not None:
         memory = step.place.memory
-        new = memory.name in stored and memory.name not in known
-        return [memory] if new else [], False
-    if step.in_place or step.out:
+        fresh = memory.name in stored and memory.name not in known
+        return [memory] if fresh else [], False
+    if step.in_place or step.out or isinstance(step, Summed):
         return [], False
     value = schedule.lowered.values[step.node]
     if type(step) is Call and step.node.target in PRODUCTS:
@@ -136,6 +136,8 @@ def _made(
 
 def _moved(step: Launch | Call, schedule: Schedule) -> list[tuple[str, str]]:
     """Values that a step leaves in the memory of others."""
+    if isinstance(step, Summed):
+        return [(step.result.name, step.start.name)]
     if isinstance(step, Launch):
         return [(d.name, source.name) for d, source in step.reused.items()]
     if not step.in_place or step.place is not None:

@@ -14,6 +14,7 @@ from . import (
     logic,
     pointwise,
     reductions,
+    scatters,
     views,
 )
 from .builder import Builder, NoLoopForm
@@ -28,6 +29,7 @@ TABLE = {
     **gathers.TABLE,
     **interpolation.TABLE,
     **reductions.TABLE,
+    **scatters.TABLE,
 }
 
 __all__ = ["TABLE", "Builder", "NoLoopForm"]

@@ -9,7 +9,18 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..definitions import MAP, REDUCTION, VIEW, At, Definition, Folding, Number, Read
+from ..definitions import (
+    EXTERN,
+    MAP,
+    REDUCTION,
+    VIEW,
+    Addition,
+    At,
+    Definition,
+    Folding,
+    Number,
+    Read,
+)
 from ..indexing import ZERO, Index, as_expr, contiguous_strides
 from ..loops import FLOAT8, Const, Expr, IndexValue, ScalarArg, Value, cast
 
@@ -120,6 +131,29 @@ class Builder:
 
             return self._add(MAP, *facts, at=alone)
         return self._add(REDUCTION, *facts, folding=Folding(kind, full, reduced, value))
+
+    def sum_at(
+        self,
+        start: Definition,
+        size: tuple[Expr, ...],
+        value: At,
+        place: Callable[[Read, Index], Index],
+    ) -> Definition:
+        """The node's result: `start`, to which elements are added where `place` says.
+
+        Args:
+            start: What is there before; nothing else may read it.
+            size: Sizes of the space of the elements.
+            value: The element at an index.
+            place: The index of `start` that it is added to.
+        """
+        facts = (start.dtype, start.device)
+        name = f"{self.node.name}_added"
+        strides = contiguous_strides(size)
+        addition = Addition(start, place)
+        added = self._add(MAP, size, *facts, strides, name, at=value, addition=addition)
+        name = self.node.name
+        return self._add(EXTERN, start.size, *facts, start.stride, name, added=added)
 
     def _add(
         self,

@@ -13,7 +13,7 @@ import sympy
 import torch
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from srcjit.passes.fuse import Call, Schedule
+from srcjit.passes.fuse import Call, Schedule, Summed
 from srcjit.passes.loops import (
     Const,
     IndexValue,
@@ -101,11 +101,28 @@ class Interpreter:
 
     def run(self) -> None:
         for statement in self.kernel.body:
+            if isinstance(statement, Store) and statement.adds:
+                self.add(statement)
+                continue
             value = self.value(statement.value)
             if isinstance(statement, Reduce):
                 self.reduced[statement.name] = self.reduce(statement.kind, value)
             else:
                 self.store(statement, value)
+
+    def add(self, statement: Store) -> None:
+        """Adds one element for each point to memory."""
+        place, more = statement.value.operands
+        assert isinstance(place, Load)
+        done: dict[Value, torch.Tensor] = {}
+        for v in walk([more, *(p.value for p in place.indirect)]):
+            done[v] = self.one(v, done)
+        for part in place.indirect:
+            self.check(part, None, done)
+        extra = {part.symbol: done[part.value] for part in place.indirect}
+        where = self.index(place.index, extra).expand(self.shape).reshape(-1)
+        memory = flat_memory(self.given[statement.buffer])
+        memory.index_add_(0, where, done[more].expand(self.shape).reshape(-1))
 
     def index(self, expr: Any, extra: Mapping[Any, Any] = {}) -> torch.Tensor:
         points = {**self.points, **extra}
@@ -265,7 +282,9 @@ def run_schedule(schedule: Schedule, inputs: dict[Any, Any]) -> list[Any]:
         return values[node]
 
     for step in schedule.steps:
-        if isinstance(step, Call):
+        if isinstance(step, Summed):
+            by_name[step.result.name] = by_name[step.start.name]
+        elif isinstance(step, Call):
             result = fetch(step.node)
             lowered_value = lowered.values[step.node]
             if isinstance(lowered_value, tuple):

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 import srcjit
 from srcjit.passes.functional import functionalize
 from srcjit.passes.fuse import fuse
+from srcjit.passes.indexing import as_expr
 from srcjit.passes.lower import lower
 from srcjit.passes.lowerings import gathers
 from tests.backend.interpret import run_schedule
@@ -143,6 +144,18 @@ def test_out_of_range_is_noticed(wrong: int) -> None:
     given = dict(zip(functional.forward.placeholders, (X, index), strict=True))
     with pytest.raises(IndexError):
         run_schedule(schedule, given)
+
+
+def test_a_size_that_only_a_check_needs_is_passed() -> None:
+    def program(w: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        return F.embedding(i, w) + 1
+
+    arguments = torch.randn(11, 8), integers(4, 3, below=11)
+    functional = functionalize(segment_of(program, *arguments, dynamic=True))
+    assert functional.forward is not None
+    schedule = fuse(lower(functional.forward))
+    rows = as_expr(functional.forward.inputs[0].size(0))
+    assert [rows in kernel.sizes for kernel in schedule.kernels] == [True]
 
 
 def test_eager_raises_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import torch
 
 import srcjit
 from srcjit.explain import Record, recording
+from srcjit.passes.lowerings import gathers, scatters
 from tests.harness import no_faults
 
 DIRECTORY = Path(__file__).parent
@@ -42,7 +43,12 @@ def _program(path: Path) -> tuple[dict[str, str], str, str]:
 def _namespace(path: Path, program: str) -> dict[str, Any]:
     """Runs the program under a name without directories, which linecache knows."""
     name = f"{path.stem}.py"
-    linecache.cache[name] = (len(program), None, program.splitlines(keepends=True), name)
+    linecache.cache[name] = (
+        len(program),
+        None,
+        program.splitlines(keepends=True),
+        name,
+    )
     space: dict[str, Any] = {"__name__": path.stem, "torch": torch}
     exec(compile(program, name, "exec"), space)
     return space
@@ -89,6 +95,10 @@ def test_case(name: str, bless: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         # Here is no GPU; `tests.triton` runs such kernels in Triton's interpreter.
         pytest.importorskip("triton")
         monkeypatch.setattr("srcjit.runtime.launch", lambda *_, **__: None)
+    if flags.get("like") == "cuda":
+        # Kernels check indices and add atomically, as where eager does.
+        monkeypatch.setattr(gathers, "CHECKED", {"cpu"})
+        monkeypatch.setattr(scatters, "ATOMIC", {"cpu"})
     with no_faults(), recording() as found:
         jitted = srcjit.jit(space[head], options=options)
         for call in calls:
