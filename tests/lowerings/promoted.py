@@ -100,6 +100,12 @@ def _with_number(function: Callable[[Any, Any], Any], number: Any) -> list[Call]
     ]
 
 
+def _divided(x: torch.Tensor, number: Any, mode: str) -> torch.Tensor:
+    if number == -1 and mode == "trunc" and not x.is_floating_point():
+        raise ValueError("eager's process dies of the smallest integer divided by -1")
+    return torch.div(x, number, rounding_mode=mode)
+
+
 NUMBERED: dict[str, list[Call]] = {
     **{
         f"{name} number": [c for n in NUMBERS for c in _with_number(f, n)]
@@ -152,7 +158,7 @@ NUMBERED: dict[str, list[Call]] = {
     "lerp number": [lambda t, n=n: torch.lerp(t.x, t.z, n) for n in NUMBERS],
     "fmod number": [lambda t, n=n: torch.fmod(t.x, n) for n in NUMBERS],
     "div modes": [
-        lambda t, n=n, m=m: torch.div(t.x, n, rounding_mode=m)
+        lambda t, n=n, m=m: _divided(t.x, n, m)
         for n in NUMBERS
         for m in ("floor", "trunc")
     ],
