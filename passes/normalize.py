@@ -163,7 +163,19 @@ class Normalizer(Assignments):
         return True
 
     def raised(self, node: cst.Raise) -> bool | None:
-        """`raise f(x) from g(y)`."""
+        """`raise f(x) from g(y)`.
+
+        What is raised has no variable: the frame of one that had would hold the exception
+        that holds the frame, and all its variables would wait for the garbage collector.
+        """
+        if isinstance(node.exc, cst.Call) and (
+            node.cause is None or self.is_atom(node.cause.item)
+        ):
+            value = self.simple(node.exc)
+            if value is node.exc:
+                return None
+            self.emit(node.with_changes(exc=value, semicolon=_DEFAULT), node)
+            return True
         parts = [part for part in (node.exc, node.cause and node.cause.item) if part]
         if self.is_atom(*parts):
             return None

@@ -71,7 +71,7 @@ with open(path) as f:
     try:
         body(f, log, box_k)
     finally:
-        k = box_k.value
+        k = box_k.take()
         if k is UNBOUND: del k
 """
 
@@ -129,6 +129,11 @@ class Box:
 
     def __init__(self, value: object = UNBOUND) -> None:
         self.value = value
+
+    def take(self) -> object:
+        """Returns the value, and does not hold it any longer."""
+        value, self.value = self.value, UNBOUND
+        return value
 
     def __repr__(self) -> str:
         return f"Box({self.value!r})"

@@ -363,7 +363,7 @@ class Outliner:
                     made += parsed(
                         f"try:\n    {box}.value = {name}\nexcept NameError:\n    pass\n"
                     )
-            restored += f"    {name} = {box}.value\n"
+            restored += f"    {name} = {box}.take()\n"
             if name not in self.around.bound - lost:
                 restored += f"    if {name} is {self.unbound}: del {name}\n"
         call = f"{self.name}({', '.join([*given, *self.boxes.values()])})"

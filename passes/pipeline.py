@@ -81,7 +81,7 @@ def specialize(
                 sizes,
                 left,
                 shared,
-                (hints or Hints()).resumed,
+                hints or Hints(),
             )
         except ShareVariables as again:
             known = shared.get(again.place, frozenset())
@@ -114,7 +114,7 @@ def _evaluate(
     sizes: Mapping[str, frozenset[int]] | None,
     left: frozenset[Origin],
     shared: Mapping[Place, frozenset[str]],
-    resumed: frozenset[Origin],
+    hints: Hints,
 ) -> Specialized:
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     taken = all_names(source.tree) | set(cells)
@@ -124,7 +124,7 @@ def _evaluate(
     ev = Evaluator(function, source, options, dynamic, taken, sizes)
     ev.python_generators = left
     ev.shared_variables = shared
-    ev.resumed = resumed
+    ev.hints, ev.resumed = hints, hints.resumed
     try:
         return _result(ev, function, cells, arguments)
     finally:
@@ -150,6 +150,7 @@ def _result(
         frame.env[name] = ev.lazy(value, Argument(name))
     ev.arguments = dict(arguments)
     ev.own_locals = frame.locals - set(arguments)
+    ev.kept = dict.fromkeys(((frame, n) for n in ev.hints.kept), "an object")
     ev.frames.append(frame)
     ev.run()
     residual = ev.residual.result(source.name, _parameters(source))

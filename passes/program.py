@@ -85,6 +85,12 @@ class Hints:
     resumed: frozenset[Origin] = frozenset()
     """Where the functions broke whose rest this function is the rest of, and the tests of the
     `while` loops that they broke in."""
+    kept: frozenset[str] = frozenset()
+    """Variables of which what keeps them may hold an object; see `srcjit.passes.keeping`."""
+    unseen: frozenset[str] = frozenset()
+    """Parameters that are tensors which only segments have seen."""
+    goes_on: bool = False
+    """Whether the call that it is a part of goes on when it returns: a body, and its rest."""
     fixed: bool = False
     """Nothing may be symbolic whose value is at hand: PyTorch or a pass cannot do with it."""
 
@@ -146,6 +152,12 @@ class Continuation:
     """Parameters that are run-time numbers: not specialized on unless something needs them."""
     resumed: frozenset[Origin] = frozenset()
     """Where the functions broke whose rest it is."""
+    kept: frozenset[str] = frozenset()
+    """Variables of which what keeps them may hold an object; see `srcjit.passes.keeping`."""
+    unseen: frozenset[str] = frozenset()
+    """Parameters that are tensors which only segments have seen."""
+    goes_on: bool = False
+    """Whether the call that it is a part of goes on when it returns: a body, and its rest."""
     called: bool = False
     """Whether it is (the rest of) a function that the program calls, not of its own."""
 
@@ -178,6 +190,8 @@ class Residual:
     text: str
     line_map: Mapping[int, Origin]
     constants: Mapping[str, Any] = field(default_factory=dict)
+    keepers: frozenset[str] = frozenset()
+    """Variables that hold a `Kept`; see `srcjit.passes.keeping`."""
     notes: Mapping[int, str] = field(default_factory=dict)
     """Line -> what the comment behind it says instead of the user's line."""
 

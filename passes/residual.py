@@ -27,6 +27,7 @@ from srcjit.origin import Origin, Origins
 from srcjit.unchanged import Paths, root_of_path
 
 from . import closing
+from .evaluate import keeping
 from .evaluate.sources import Argument
 from .evaluate.values import (
     FunctionValue,
@@ -67,6 +68,8 @@ class ResidualBuilder(Reifier):
         """The name of the user's function, if the program may run it."""
         self.saved: set[str] = set()
         """Variables that hold what somebody may read behind a write to where it was."""
+        self.keepers: set[str] = set()
+        """Variables that hold a `Kept`."""
         self.maybe_unbound: set[str] = set()
         """Variables that hold `UNBOUND` where the user's are not bound."""
 
@@ -299,6 +302,8 @@ class ResidualBuilder(Reifier):
 
     def drop_effects(self, count: int) -> None:
         """Forgets the first effects, which have been replayed."""
+        for effect in self.ev.effects[:count]:
+            keeping.seen(self.ev, effect.values)
         left = self.ev.effects[count:]
         self.ev.effects = left
         self.ev.effect_values = [value for effect in left for value in effect.values]
@@ -309,6 +314,8 @@ class ResidualBuilder(Reifier):
         """Emits what is left and `return value`."""
         self.close_segment([value, *self.ev.effect_values])
         self.flush_effects()
+        if self.ev.hints.goes_on:
+            keeping.settle(self.ev)
         self._inline = used_once(self.ev, value)
         text = self.reify(value)
         self._inline = set()
@@ -336,7 +343,13 @@ class ResidualBuilder(Reifier):
             lines.append("    pass")
         origins = {i + 2: o for i, (_, o, _) in enumerate(self.lines) if o is not None}
         notes = {i + 2: note for i, (_, _, note) in enumerate(self.lines) if note}
-        return Residual("\n".join(lines) + "\n", origins, dict(self.constants), notes)
+        return Residual(
+            "\n".join(lines) + "\n",
+            origins,
+            dict(self.constants),
+            frozenset(self.keepers),
+            notes,
+        )
 
     def _forget_unread(self) -> None:
         """Drops variables that were saved for a reader who has not come.

@@ -267,6 +267,7 @@ def assemble(
         names={**names, **natives},
         continuations=[c.name for c in specialized.continuations if c.kind != "body"],
         bodies=[c.name for c in specialized.continuations if c.kind == "body"],
+        keepers=specialized.residual.keepers,
         bindings={
             **guard.classes,
             **{name: value for code in codes for name, value in code.bindings.items()},

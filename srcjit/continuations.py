@@ -103,7 +103,13 @@ def _dispatched(
         options,
         source=continuation.source,
         stub=stub,
-        hints=Hints(changed=continuation.dynamic, resumed=continuation.resumed),
+        hints=Hints(
+            changed=continuation.dynamic,
+            resumed=continuation.resumed,
+            kept=continuation.kept,
+            unseen=continuation.unseen,
+            goes_on=continuation.goes_on,
+        ),
         family=family,
     )
 

@@ -72,6 +72,7 @@ def load_module(
     names: Mapping[str, Any] | None = None,
     continuations: Collection[str] = (),
     bodies: Collection[str] = (),
+    keepers: Collection[str] = (),
     bindings: Mapping[str, Any] | None = None,
     guard_bindings: Mapping[str, Any] | None = None,
     class_name: str | None = None,
@@ -92,6 +93,7 @@ def load_module(
         names: More objects that the residual program names (constants, resume functions).
         continuations: Those of them that do the rest of the program.
         bodies: Those of them that are bodies of the program's statements.
+        keepers: Variables of the program that keep objects until its call ends.
         bindings: Objects that segments and kernels name and text cannot spell.
         guard_bindings: The same for the guard; globals of the guard alone.
         class_name: The class whose private names (`__x`) the residual program mangles.
@@ -138,7 +140,7 @@ def load_module(
             if origin.file == file
         }
     helpers = Helpers(node, {*reachable, *cells})
-    tail = rewrite(node, continuations, segments, helpers)
+    tail = rewrite(node, continuations, segments, helpers, keepers)
     merge_in_handlers(node, [*continuations, *bodies], helpers, merged)
     reachable |= helpers.names
     run = build_function(

@@ -83,6 +83,11 @@ def given_back(value: Any) -> Any:
     return value
 
 
+def without(variables: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Returns variables of a program, all but some."""
+    return {name: value for name, value in variables.items() if name not in names}
+
+
 class Helpers:
     """The objects that a rewritten program names besides, by names that are not in it.
 
@@ -116,6 +121,7 @@ def rewrite(
     continuations: Collection[str],
     segments: Collection[str],
     helpers: Helpers,
+    keepers: Collection[str] = (),
 ) -> Tail | None:
     """Makes a residual program return what is to be called next instead of calling it.
 
@@ -124,6 +130,7 @@ def rewrite(
         continuations: What the functions are called that do the rest.
         segments: What the segments are called.
         helpers: Takes what the program names besides.
+        keepers: Variables that hold a `Kept`; see `srcjit.passes.keeping`.
 
     Returns:
         What the caller has to do then, or None if nothing was changed.
@@ -133,7 +140,7 @@ def rewrite(
         for node in _own(program)
     ):
         return None
-    found = _Program(program, {*continuations}, {*segments}, helpers)
+    found = _Program(program, {*continuations}, {*segments}, helpers, {*keepers})
     if not found.tails:
         return None
     plain = [r for r in found.returns if r not in found.tails]
@@ -221,6 +228,7 @@ class _Program:
     continuations: set[str]
     segments: set[str]
     helpers: Helpers
+    keepers: set[str]
     tails: list[ast.Return] = field(default_factory=list)
     returns: list[ast.Return] = field(default_factory=list)
 
@@ -231,6 +239,8 @@ class _Program:
         self._numbers: set[str] = set()
         """Variables that have only ever held numbers."""
         self._seen: set[str] = set()
+        self._kept: set[str] = set()
+        """Variables that have something else to keep their objects."""
         own = list(_own(self.program))
         self.returns = [node for node in own if isinstance(node, ast.Return)]
         others: set[str] = set()
@@ -250,7 +260,7 @@ class _Program:
         self._walk(self.program.body, set(), set(), top=True)
         for node in self.program.body:
             self._look(node)
-        self._seen -= self._numbers
+        self._seen -= self._numbers | self._kept
 
     def held(self, node: ast.Return) -> ast.expr | None:
         """The item that holds what the program must not drop yet at a tail call."""
@@ -262,7 +272,14 @@ class _Program:
             if isinstance(part, ast.Name)
         }
         if (maybe & self._seen) - handed:
-            return ast.Call(self.helpers(locals), [], [])
+            found: ast.expr = ast.Call(self.helpers(locals), [], [])
+            # The rest drops what it is given in a list.
+            lists = [a for a in _call(node).args if isinstance(a, ast.List)]
+            gone = [n.id for a in lists for n in ast.walk(a) if isinstance(n, ast.Name)]
+            if gone:
+                dropped = (ast.Constant(name) for name in gone)
+                found = ast.Call(self.helpers(without), [found, *dropped], [])
+            return found
         names = sorted((bound & self._seen) - handed)
         if not names:
             return None
@@ -327,6 +344,11 @@ class _Program:
                 return
             case ast.Assign(value=value) if self._is_segment(value):
                 return
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id=keeper))],
+                value=ast.Name(id=name),
+            ) if keeper in self.keepers:
+                self._kept.add(name)
             case ast.Call(
                 func=ast.Attribute(value=ast.Name(id=name), attr="item"), args=[]
             ) if name in self._tensors:
@@ -335,6 +357,8 @@ class _Program:
                 for inside in [*node.body, *node.orelse]:
                     self._look(inside)
                 return
+            case ast.stmt() if not isinstance(node, ast.Assign | ast.If):
+                self._seen |= _stored_by(node)
             case ast.Name(id=name):
                 self._seen.add(name)
         for child in ast.iter_child_nodes(node):

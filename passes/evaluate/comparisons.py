@@ -300,7 +300,9 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
                 hint="compare with `==`",
                 harmless=True,
             )
-        return ev.use(left) is ev.use(right)
+        if is_constant(left.obj) or is_constant(right.obj):
+            return ev.use(left) is ev.use(right)
+        return _same_object(ev, left, right)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
         raise Break(
             "SJ020",
@@ -311,6 +313,23 @@ def identical(ev: Evaluator, left: Value, right: Value) -> bool:
     if isinstance(left, FunctionValue) or isinstance(right, FunctionValue):
         return False
     return False
+
+
+def _same_object(ev: Evaluator, left: Known, right: Known) -> bool:
+    """Whether two objects are one, guarded as that: which ones they are does not matter.
+
+    A guard on an object would keep it, and hold for no other.
+    """
+    same = left.obj is right.obj
+    if left.source is not None or right.source is not None:
+        one, other = (
+            known.source.guard
+            if known.source is not None
+            else ev.guards.bind(known.obj, type(known.obj).__name__.strip("_").lower())
+            for known in (left, right)
+        )
+        ev.guards.add(f"{one} is {'' if same else 'not '}{other}")
+    return same
 
 
 def _tuple_size(value: Value) -> int | None:

@@ -29,7 +29,7 @@ from srcjit.source import FunctionSource
 
 from ..contents import Contents, contents
 from ..namer import Namer
-from ..program import Continuation, Native, Segment
+from ..program import Continuation, Hints, Native, Segment
 from ..scopes import all_names
 from . import size_sums
 from .breaks import Break, Place, unknown_operand
@@ -133,11 +133,18 @@ class Evaluator:
         """Statements whose generators Python makes, because they live across a break."""
         self.shared_variables: Mapping[Place, frozenset[str]] = {}
         """Variables of functions that are kept in lists, because nested functions share them."""
+        self.hints = Hints()
         self.resumed: frozenset[Origin] = frozenset()
         """Where the functions broke whose rest the function is."""
         self.effects: list[Effect] = []
         self.effect_values: list[Value] = []
         self.overlay: dict[tuple[int, str], Value] = {}
+        self.to_keep: dict[tuple[Frame, str], tuple[str, Value]] = {}
+        """Stores of variables to what keeps them that are not emitted; see `keeping`."""
+        self.kept: dict[tuple[Frame, str], str | None] = {}
+        """What was stored there last, as text; None for nothing."""
+        self.seen: dict[int, Value] = {}
+        """Tensors that Python has seen, by the `id` of their values."""
         self.segments: list[Segment] = []
         self.items_taken = 0
         self.removes = False

@@ -102,6 +102,9 @@ class Frame:
     """How many `with` and `try` statements around the current one are evaluated whole."""
     call: cst.SimpleStatementLine | None = None
     """The caller's statement `name = f(...)`, `f(...)` or `return f(...)` that made the call."""
+    keeper: str | None = None
+    """The variable of what keeps the objects of the variables `kept` until the call ends."""
+    kept: set[str] = field(default_factory=set)
     namer: Namer | None = None
     """What makes names for its text; see `Evaluator.namer_for`."""
 

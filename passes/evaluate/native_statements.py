@@ -28,7 +28,7 @@ from ..scopes import (
     substitute,
     writes,
 )
-from . import names, resuming
+from . import keeping, names, resuming
 from .frames import Block, Frame
 from .frozen import is_frozen
 from .lazy import LazyItems
@@ -98,6 +98,7 @@ def emit_native(
         residual.flush_effects()
     if not harmless:
         residual.settle(resuming.live_values(ev))
+    keeping.seen(ev, values.values())
     uncertain = sorted(
         (maybe - definitely_bound(statements, values)) & resuming.live_names(frame)
     )
@@ -145,6 +146,7 @@ def emit_native(
             renamed[name] = residual.hold(values[name], name)
     for name in sorted(bound - set(renamed)):
         renamed[name] = residual.variable(name)
+    keeping.settle(ev)
     for statement in statements:
         origin = frame.origins.get(statement) or ev.statement_origin()
         made = statement
@@ -305,6 +307,7 @@ def _foreign(
     resuming.add_native(ev, frame, name, tree, cells)
     name, origin = _as_called(ev, frame, name, params, origin)
     args = ", ".join(residual.reify(values[p]) for p in params)
+    keeping.settle(ev)
     variables = {n: residual.fresh(n) for n in results}
     residual.maybe_unbound |= {variables[n] for n in uncertain}
     text = f"{name}({args})"

@@ -21,7 +21,7 @@ from ..outline import (
 )
 from ..program import Continuation
 from ..scopes import captured, writes
-from . import resuming
+from . import keeping, resuming
 from .frames import Block, Frame
 from .native_statements import emit_native, has_return, visible
 from .unbound_names import missing_cells
@@ -53,10 +53,12 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
         return
     # What the body captures is a variable of its function, and the loop's is another one.
     share_rebound(frame, captured(statement))
-    known = visible(frame, [statement])
+    kept = keeping.plan(ev, frame, statement)
+    keeper = {kept.keeper} if kept.keeper is not None else set()
+    known = [*visible(frame, [statement]), *keeper]
     try:
         made = outliner(
-            statement,
+            kept.statement,
             bound={*known, *(n for n in frame.locals if n in frame.env)},
             live_after=resuming.live_names(frame),
             origins=frame.origins,
@@ -67,6 +69,7 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
     except CannotOutline:
         _emit_compound(ev, frame, statement, [statement], note)
         return
+    keeping.begin(ev, frame, kept)
     for function in made.functions:
         cells = {
             **resuming.user_cells(ev, frame, function.body),
@@ -90,6 +93,8 @@ def compound(ev: Evaluator, frame: Frame, statement: Any, note: str = "") -> Non
                 kind="body",
                 names=resuming.compiler_objects(ev, frame),
                 resumed=ev.resumed,
+                unseen=keeping.unseen(ev, frame),
+                goes_on=True,
             )
         )
     for name, helper in resuming.helper_names(ev.namer_for(frame)).items():

@@ -21,6 +21,7 @@ import libcst as cst
 from srcjit.origin import Origin
 from srcjit.source import FunctionSource
 
+from ..keeping import Kept, stored
 from ..namer import Namer
 from ..outline import UNBOUND, Box
 from ..program import Continuation, Native
@@ -28,7 +29,7 @@ from ..reachable import reaches
 from ..resume import Block as Rest
 from ..resume import deleted_by_name, kept_apart, make_resume, rest
 from ..scopes import all_names, captured, live_in, parameter_names, reads, writes
-from . import names
+from . import keeping, names
 from .frames import Block, Frame
 from .values import IteratorValue, ListValue, Scalar, TupleValue, Unknown, Value
 
@@ -46,7 +47,7 @@ arrives as an iterator and stays a loop, whose body is compiled once."""
 
 def helper_names(namer: Namer) -> dict[str, Any]:
     """The compiler's objects that text rewritten with this namer names."""
-    helpers = {"UNBOUND": UNBOUND, "Box": Box, "once": ONCE}
+    helpers = {"UNBOUND": UNBOUND, "Box": Box, "Kept": Kept, "once": ONCE}
     return {namer.fixed(name): helper for name, helper in helpers.items()}
 
 
@@ -101,6 +102,7 @@ def resume_here(ev: Evaluator, kind: str = "") -> None:
     residual = ev.residual
     residual.close_segment([*live_values(ev), *ev.effect_values])
     residual.flush_effects()
+    keeping.settle(ev)
     if _plain_return(ev):
         ev.finished = True
         return
@@ -213,6 +215,11 @@ def _continuation(
         args += callee_args
         prefix = [_call_statement(ev, frame, callee_name, fresh)]
         extra_names[callee_name] = callee
+    if frame.keeper is not None:
+        names_kept = dict.fromkeys(frame.kept, frame.keeper)
+        statements = stored(statements, names_kept, frame.origins)
+    live = live_in([*prefix, *statements]) | captured(statements)
+    prefix = [*keeping.waiting(ev, frame, live), *prefix]
     wanted = live_in([*prefix, *statements]) | captured(statements)
     original = parameter_names(frame.source.tree.params)
     ordered = sorted(
@@ -260,7 +267,7 @@ def _continuation(
     name = ev.namer_for(frame).fresh(label)
     _share_nonlocals(frame)
     apart = kept_apart(params, statements, ev.namer_for(frame))
-    boxed = (apart.keys() & deleted_by_name(statements)) - maybe_unbound - dynamic
+    boxed = (apart.keys() & deleted_by_name(statements)) - dynamic
     args = [f"[{a}]" if p in boxed else a for p, a in zip(params, args, strict=True)]
     cells = {**user_cells(ev, frame, statements), **missing}
     source = make_resume(
@@ -291,6 +298,9 @@ def _continuation(
         dynamic=frozenset(dynamic),
         resumed=ev.resumed | _broken_at(frame, place),
         called=frame is not ev.frames[0],
+        kept=keeping.held(ev, frame),
+        unseen=keeping.unseen(ev, frame) & {*params},
+        goes_on=ev.hints.goes_on and frame is ev.frames[0],
     )
     return name, params, args, continuation
 

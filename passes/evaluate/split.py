@@ -25,7 +25,7 @@ from srcjit.runtime import output
 from ..comprehension_loops import as_loop
 from ..normalize import normalize
 from ..scopes import reads, writes
-from . import native_statements, outlining, resuming, suites
+from . import keeping, native_statements, outlining, resuming, suites
 from .breaks import Break, Respecialize
 from .expressions import evaluate
 from .frames import Block, Frame
@@ -277,6 +277,7 @@ def native(
             wide = stop.diagnostic.code != "SJ103"  # computed, not read from a tensor
             value = ev.scalar(variable, stop.result, variable, wide=wide)
         ev.journal.set_item(frame.env, name, value)
+    keeping.note_next(ev, frame)
     if not harmless:
         resuming.resume_here(ev)
 

@@ -14,6 +14,7 @@ from . import (
     contexts,
     expressions,
     generators,
+    keeping,
     loops,
     matching,
     names,
@@ -69,6 +70,8 @@ def _expression(ev: Evaluator, frame: Frame, node: cst.Expr) -> Result:
 
 
 def _assign(ev: Evaluator, frame: Frame, node: cst.Assign) -> Result:
+    if keeping.note(ev, frame, node):
+        return NEXT
     if isinstance(node.value, cst.Yield) and len(node.targets) == 1:
         name = node.targets[0].target
         if isinstance(name, cst.Name) and name.value in frame.locals:

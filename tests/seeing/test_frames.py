@@ -358,21 +358,6 @@ def test_variables_live_until_the_end(function: Callable[[Tensor], Tensor]) -> N
         assert observed(jitted) == expected
 
 
-def held_in_a_body(x: Tensor) -> Tensor:
-    with Manager():
-        one = Noted("one")
-        FOUND.append(f"has {one.name}")
-        y = x * looked(2)
-    FOUND.append("goes on")
-    return y * looked(2)
-
-
-@pytest.mark.xfail(reason="a body drops what nothing behind it reads", strict=True)
-def test_what_a_body_binds_lives_until_the_end() -> None:
-    expected = observed(held_in_a_body)
-    assert observed(srcjit.jit(held_in_a_body)) == expected
-
-
 def test_a_reset_leaves_calls_in_old_stubs_alone() -> None:
     tail = Tail(2, True)
     go, *given, _ = tail.answer(lambda x: x + 1)(1)

@@ -151,7 +151,7 @@ def test_boxed_piece_shows_each_binding_at_once():
     text = outlined("x = x + 1\ng(x)\n", bound={"x"}, live_after={"x"}, boxed=True)
     assert text == (
         "def part(x, box_x):\n    x = x + 1\n    box_x.value = x\n    g(x)\n"
-        "box_x = Box(x)\ntry:\n    part(x, box_x)\nfinally:\n    x = box_x.value\n"
+        "box_x = Box(x)\ntry:\n    part(x, box_x)\nfinally:\n    x = box_x.take()\n"
     )
 
 
