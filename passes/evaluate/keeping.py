@@ -125,9 +125,12 @@ def note(ev: Evaluator, frame: Frame, node: cst.Assign) -> bool:
         return False
     assert isinstance(node.value, cst.Name)
     value = frame.env.get(name) if node.value.value == name else None
-    if ev.kept.get((frame, name)):
+    key = frame, name
+    ev.journal.set_item(ev.to_keep, key, (keeper, value or constant(None)))
+    if ev.kept.get(key):
+        # What is held goes here, between the other things that the program does.
         ev.journal.set_attr(ev, "removes", True)
-    ev.journal.set_item(ev.to_keep, (frame, name), (keeper, value or constant(None)))
+        ev.effect(lambda: _settle(ev, key))
     return True
 
 
@@ -157,17 +160,26 @@ def seen(ev: Evaluator, values: Iterable[Value]) -> None:
 
 def settle(ev: Evaluator) -> None:
     """Emits the stores of what is an object by now, and of what takes the place of one."""
-    for key, (keeper, value) in list(ev.to_keep.items()):
-        text = _text(ev, value)
-        holder = ev.residual.reify(ev.look(key[0].env[keeper]))
-        held = ev.kept.get(key, "an object" if _is_none(value) else None)
-        if text != held:
-            store = store_text(holder, key[1], text or "None")
-            ev.residual.emit(store)
-            ev.residual.keepers.add(holder)
-            ev.journal.set_item(ev.kept, key, text)
-        if _is_fixed(value) or (text is not None and not text.startswith("(")):
-            ev.journal.delete_item(ev.to_keep, key)
+    for key in list(ev.to_keep):
+        _settle(ev, key)
+
+
+def _settle(ev: Evaluator, key: tuple[Frame, str]) -> None:
+    """Does the same for one variable."""
+    if key not in ev.to_keep:
+        return
+    keeper, value = ev.to_keep[key]
+    text = _text(ev, value)
+    holder = ev.residual.reify(ev.look(key[0].env[keeper]))
+    held = ev.kept.get(key, "an object" if _is_none(value) else None)
+    # One text may name one object after the other, but not parts of what is still there.
+    once = text is not None and not text.startswith("(")
+    if once or text != held:
+        ev.residual.emit(store_text(holder, key[1], text or "None"))
+        ev.residual.keepers.add(holder)
+        ev.journal.set_item(ev.kept, key, text)
+    if once or _is_fixed(value):
+        ev.journal.delete_item(ev.to_keep, key)
 
 
 def waiting(ev: Evaluator, frame: Frame, live: set[str]) -> list[Any]:
