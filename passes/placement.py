@@ -495,13 +495,14 @@ class _Parts:
 
 def _arguments(node: fx.Node) -> tuple[Any, ...]:
     """The base, the source, the dimension, and start, end and step or the index."""
-    given = dict(zip((a.name for a in node.target._schema.arguments), node.args))  # type: ignore[union-attr]
+    target: Any = node.target
+    given = dict(zip((a.name for a in target._schema.arguments), node.args))
     given.update(node.kwargs)
     values = []
-    for argument in node.target._schema.arguments:  # type: ignore[union-attr]
-        value = given.get(argument.name, argument.default_value)
+    for argument in target._schema.arguments:
+        value: Any = given.get(argument.name, argument.default_value)
         is_number = isinstance(value, fx.Node) and argument.name not in ("self", "src")
-        values.append(value.meta["val"] if is_number else value)  # type: ignore[union-attr]
+        values.append(value.meta["val"] if is_number else value)
     return tuple(values)
 
 
