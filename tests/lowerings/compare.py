@@ -278,7 +278,9 @@ def differs(name: str, got: torch.Tensor, expected: torch.Tensor) -> torch.Tenso
     if plain.startswith(MIXED_EXTREMES) and not name.startswith("aten."):
         # Which of two zeros is the largest depends on which of eager's loops runs.
         sign = sign & False
-    if plain.startswith(("fmod", "remainder", "mod number")) and not name.startswith("aten."):
+    if plain.startswith(("fmod", "remainder", "mod number")) and not name.startswith(
+        "aten."
+    ):
         # Of some quotients eager's vectorized loop makes NaN, its other one the rest.
         far &= ~nan
         sign &= ~nan

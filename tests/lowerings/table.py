@@ -302,6 +302,13 @@ SPACE = {
     "aten._unsafe_index.Tensor": [
         lambda t: aten._unsafe_index(t.x, [None] * (t.rank - 1) + [t.places])
     ],
+    "aten.index_add": [
+        lambda t: aten.index_add(t.x, -1, aten.select(t.places, 0, 0), t.y)
+    ],
+    "aten.scatter_add": [lambda t: aten.scatter_add(t.x, -1, t.places, t.y)],
+    "aten.scatter_reduce.two": [
+        lambda t: aten.scatter_reduce(t.x, -1, t.places, t.y, "sum")
+    ],
     "aten.upsample_nearest2d.default": [
         lambda t, size=size: aten.upsample_nearest2d.default(images(t), size)
         for size in ([46, 46], [7, 31])
