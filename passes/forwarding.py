@@ -134,7 +134,8 @@ def _indices(node: fx.Node, first: int, base: Any) -> tuple[int, range] | None:
         base: What it is a part of.
     """
     size = base.meta["val"].size()
-    numbers = [*node.args[first:], None, None, None]
+    # NOTE: `Any`, since mypy does not end with `slice` of fx's recursive argument type.
+    numbers: list[Any] = [*node.args[first:], None, None, None]
     if node.kwargs or not all(n is None or type(n) is int for n in numbers):
         return None
     dim, start, end, step = (numbers[0] or 0) % len(size), *numbers[1:4]

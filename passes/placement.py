@@ -436,12 +436,13 @@ class _Parts:
         return d in plan.inlined and _moves(d, plan, *targets)
 
     def _look(self, d: Definition, region: _Region) -> None:
-        seen: _Region | None = region
+        seen = region
         while d.kind == VIEW or self._is_inlined(d, aten.clone.default):
-            seen = seen.seen_through(d)
-            d = d.accesses[0].operand
-            if seen is None:
+            through = seen.seen_through(d)
+            if through is None:
                 return
+            seen = through
+            d = d.accesses[0].operand
         if self._is_inlined(d, *_SCATTERS):
             self._open(d, seen, False)
         elif self._is_apart(d, seen):
