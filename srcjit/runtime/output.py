@@ -54,9 +54,13 @@ _FORMATTERS = (type(None), logging.Formatter)
 def _is_file(stream: Any) -> bool:
     """Whether a stream is the library's, as far as writing to it goes."""
     cls = type(stream)
-    if stream is None:
+    if cls in _FILES or stream is None:
         return True
     return issubclass(cls, io.IOBase) and not any(
         isinstance(getattr(cls, name, None), FunctionType)
         for name in ("write", "flush")
     )
+
+
+_FILES = (io.TextIOWrapper, io.StringIO)
+"""Types that nobody can change, which most streams have: guards ask at each call."""

@@ -288,12 +288,13 @@ def empty_cuda(
         dtype: Element type.
         device: Index of the GPU.
     """
-    if _empty_on_current is not None and torch._C._cuda_getDevice() == device:
+    if _empty_on_current is not None and _current_device() == device:
         made: torch.Tensor = _empty_on_current(size, stride, dtype)
         return made
     return torch.empty_strided(size, stride, dtype=dtype, device=f"cuda:{device}")
 
 
+_current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 _empty_on_current: Callable[..., torch.Tensor] | None = getattr(
     getattr(getattr(torch._C, "_dynamo", None), "guards", None),
     "_empty_strided_cuda",
