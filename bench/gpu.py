@@ -498,6 +498,8 @@ def main() -> None:
     if options.check:
         check(names)
         return
+    if not torch.cuda.is_available():
+        parser.error("there is no GPU here; --check needs none")
     without = options.without.split(",")
     if not options.autotune:
         without += AUTOTUNED

@@ -58,9 +58,13 @@ def measure(name: str, blocks: int) -> dict[str, list[tuple[float, float]]]:
 def main() -> None:
     """Parses the command line and prints milliseconds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("programs", nargs="*", choices=[[], *PROGRAMS])
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--blocks", type=int, default=8)
     options = parser.parse_args()
+    if unknown := set(options.programs) - set(PROGRAMS):
+        parser.error(
+            f"unknown program {min(unknown)!r}; there are {', '.join(PROGRAMS)}"
+        )
     print(f"{'ms: median, mean, maximum':>34} {'processor':>14} {'wall':>24}")
     for name in options.programs or ["softmax", "gelu", "whiten", "transpose_add"]:
         for choice, times in measure(name, options.blocks).items():
