@@ -481,6 +481,9 @@ class _Parts:
             return False
         if d in finder.shown or d in finder.places or d.numel == 0:
             return False
+        if any(place.memory is d for place in finder.places.values()):
+            # Others lie in its memory.
+            return False
         if any(region.meets(written) for written in self._written):
             return False
         stride = region.stride(whole.stride)
@@ -531,7 +534,11 @@ def parts_apart(schedule: Schedule, mutations: Targets) -> frozenset[Definition]
                 waiting += [n for n in node.args[:2] if isinstance(n, fx.Node)]
             elif node is not whole.node:
                 d = values[node]
-                if isinstance(d, Definition) and d.kind == MAP and not d.constant:
+                if not isinstance(d, Definition) or d.kind != MAP or d.constant:
+                    continue
+                # What a call gives is memory already, and its copy need not be.
+                copy = node.target is aten.clone.default
+                if not copy or base_of(d.accesses[0].operand).kind != EXTERN:
                     found.add(d)
     return frozenset(found)
 

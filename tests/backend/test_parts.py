@@ -80,6 +80,15 @@ def old_values_kept(x: Tensor, w: Tensor) -> Tensor:
     return z
 
 
+def copies_that_are_read_again(x: Tensor, w: Tensor) -> Tensor:
+    w.cumsum_(0)
+    w[:4].sin_()
+    w[4:] = w[4:].sort(0)[0]
+    w[:, 1:5] = x[:, 1:5].cumsum(0)
+    w[3].mul_(0.5)
+    return torch.relu(x @ w)
+
+
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize(
     "function",
@@ -92,6 +101,7 @@ def old_values_kept(x: Tensor, w: Tensor) -> Tensor:
         parts_of_parts,
         old_values_read_elsewhere,
         old_values_kept,
+        copies_that_are_read_again,
     ],
 )
 def test_parts(function: Callable[..., Any], dynamic: bool | None) -> None:
