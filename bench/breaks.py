@@ -167,6 +167,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     names = parser.parse_args().programs or list(PROGRAMS)
+    if unknown := set(names) - set(PROGRAMS):
+        parser.error(
+            f"unknown program {min(unknown)!r}; there are {', '.join(PROGRAMS)}"
+        )
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     print(HEADING)
     totals = [0, 0]

@@ -59,8 +59,10 @@ if "symbols" in parts and not options.quick:
             made = run(options.language, dtype, layout, symbolic=True)
             report(name, made.problems, start)
 if options.quick:
-    for name, found in sampled(options.language).items():
-        report(name, found, time.perf_counter())
+    start = time.perf_counter()
+    for name, found in sampled(options.language, parts, options.only):
+        report(name, found, start)
+        start = time.perf_counter()
 else:
     for part in parts:
         for piece in pieces(part) if part not in ("table", "symbols") else ():

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -210,14 +210,15 @@ SAMPLES = (
 """What the default suite runs of them: a part, a piece, and one call in how many."""
 
 
-def sampled(language: str) -> dict[str, list[str]]:
-    """What differs in the samples."""
+def sampled(
+    language: str, parts: Collection[str] | None = None, only: str = ""
+) -> Iterator[tuple[str, list[str]]]:
+    """The samples of some parts, whose names have `only` in them, and what differs."""
     made = (piece for part in PARTS[1:-1] for piece in pieces(part))
     every = {(p.part, p.name): p for p in made}
-    return {
-        f"{part} {name}": every[part, name].problems(language, step)
-        for part, name, step in SAMPLES
-    }
+    for part, name, step in SAMPLES:
+        if part in (parts or PARTS) and only in name:
+            yield f"{part} {name}", every[part, name].problems(language, step)
 
 
 PARTS = ("table", "pairs", "numbers", "folds", "chains", "chosen", "symbols")
