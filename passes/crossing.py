@@ -71,7 +71,9 @@ def cross(schedule: Schedule, runs_there: Callable[[torch.device], bool]) -> Sch
         if _kernel(s) is not None and _is_columns(_kernel(s), runs_there)
     ]
     for step in columns:
-        _cross_one(step, steps, schedule)
+        # What sums along rows may have become the rows of another's pass.
+        if any(s is step for s in steps):
+            _cross_one(step, steps, schedule)
     if len(steps) == len(schedule.steps):
         return schedule
     for number, step in enumerate(steps):

@@ -67,7 +67,8 @@ def write_views(graph: ATenGraph, mutations: Iterable[Mutation]) -> None:
             continue
         node = result
         while len(node.users) == 1 and node is not base:
-            (node,) = node.all_input_nodes
+            # The first: symbolic sizes are operands as well.
+            node = node.all_input_nodes[0]
         same = product(tuple(map(as_expr, made.size()))) == product(
             tuple(map(as_expr, shown.size()))
         )

@@ -59,7 +59,7 @@ RESERVED = frozenset(
     erfinv lgamma fmod hypot nextafter bfloat16 float16 rounded_bfloat16
     exactly_bfloat16 Float8 FLOAT8 E4M3 E5M2 E4M3Z E5M2Z float8_e4m3fn float8_e5m2 float8_e4m3fnuz
     float8_e5m2fnuz float8_e8m0fnu overflowing_e4m3fn maximum minimum fmax fmin fma isnan
-    isinf signbit magnitude truncdiv rem floordiv mod shl shr smaller Slot unix linux
+    isinf signbit magnitude truncated truncdiv rem floordiv mod shl shr smaller Slot unix linux
     y0 y1 yn j0 j1 jn gamma abs round""".split()
 )
 """Names that mean something in C++ or in kernel.h, or that are functions of the C library."""

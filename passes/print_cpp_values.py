@@ -28,6 +28,7 @@ import torch
 
 from srcjit.runtime.float8 import saturates
 
+from .loop_values import cast
 from .loops import FLOAT8, Const, Expr, IndexValue, Load, Op, Ref, ScalarArg, Value
 
 C_TYPES: dict[torch.dtype, str] = {
@@ -86,6 +87,9 @@ _FUNCTIONS = {"round": "round_even"}
 _NARROW = (torch.uint8, torch.int8, torch.int16)
 """Integers that C++ computes as `int`: results are cast back so that they wrap around."""
 
+_WIDE = (torch.int32, torch.int64)
+"""Integers that a float becomes in one step."""
+
 EXPENSIVE = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf erfc erfinv lgamma sigmoid pow atan2 fmod hypot nextafter truncdiv floordiv rem "
@@ -104,6 +108,11 @@ class Text:
     def within(self, rank: int) -> str:
         """The text as an operand of an operator that needs at least `rank`."""
         return self.text if self.rank >= rank else f"({self.text})"
+
+
+def _computed_in(dtype: torch.dtype) -> torch.dtype:
+    """What C++ computes floating-point numbers of a dtype in."""
+    return torch.float64 if dtype is torch.float64 else torch.float32
 
 
 def not_zero(name: str) -> Text:
@@ -278,7 +287,10 @@ class Printer:
     def _cast(self, value: Op) -> Text:
         (operand,) = value.args
         source, target = operand.dtype, value.dtype
-        inner = self.of(operand)
+        truncated = self._truncated(operand, target)
+        inner = truncated or self.of(operand)
+        if truncated:
+            source = _computed_in(target)
         if source is torch.bfloat16:
             source = torch.float32
             if target is torch.float32:
@@ -312,6 +324,23 @@ class Printer:
         if source.is_floating_point and target in _NARROW:
             name += ")(long" if target is torch.uint8 else ")(int"
         return Text(f"({name}){inner.within(_UNARY)}", _UNARY)
+
+    def _truncated(self, whole: Value, target: torch.dtype) -> Text | None:
+        """A float that became a wide integer, as a float again; None for what is not one.
+
+        For `(float)(long)x` gcc writes `trunc(x)`, which keeps -0.0, NaN and what is out of
+        range; eager has 0.0 and the least integer.
+        """
+        if not (isinstance(whole, Op) and whole.name == "cast"):
+            return None
+        (operand,) = whole.args
+        if not (target.is_floating_point and operand.dtype.is_floating_point):
+            return None
+        kind = _computed_in(target)
+        if whole.dtype not in _WIDE or _computed_in(operand.dtype) is not kind:
+            return None
+        given = self.of(cast(operand, kind)).text
+        return Text(f"truncated<{C_TYPES[whole.dtype]}>({given})")
 
     def element(self, value: Value) -> str:
         """What is stored of `value`: as `of`, in the type of its buffer."""

@@ -82,6 +82,12 @@ template <typename T> INLINE T minimum(T a, T b) {
     return a != a ? a : smaller;
 }
 
+// (T)(I)x, for which gcc writes trunc(x): that keeps -0.0, NaN and what no I is. Those are the least I.
+template <typename I, typename T> INLINE T truncated(T x) {
+    const T end = (T)(1ull << (8 * sizeof(I) - 1));
+    return fabs(x) < end ? trunc(x) + (T)0 : -end;
+}
+
 // The other one if one is NaN.
 INLINE float fmax(float a, float b) { return a >= b || b != b ? a : b; }
 INLINE float fmin(float a, float b) { return a <= b || b != b ? a : b; }

@@ -159,3 +159,18 @@ def test_a_view_that_is_written_to_keeps_its_strides(function: Any) -> None:
     torch.testing.assert_close(found, wanted)
     assert found.stride() == wanted.stride() == (1, 5)
     assert found.data_ptr() == x.data_ptr()
+
+
+def end_written(x: Any) -> Any:
+    y = x + 1
+    y.resize_(x.shape[0], x.shape[1] + 3)
+    y[:, 5:] = 0
+    y.view(-1)[x.numel() :] = 0
+    return y
+
+
+def test_views_of_symbolic_sizes_that_go_into_inputs() -> None:
+    """The sizes are operands of the view as well."""
+    x = torch.randn(8, 10)
+    found = srcjit.jit(end_written, dynamic=True)(x)
+    torch.testing.assert_close(found, end_written(x))

@@ -32,6 +32,8 @@ LOOPS = {
         "const float e = exp(x[i]) + erf(z[i]), t = tanh(x[i]) + exp(z[i]); "
         "h[i] = float16(erf(x[i])); b[i] = bfloat16(flag != 0 ? e : t);"
     ),
+    "truncated": "y[i] = truncated<long>(x[i]);",
+    "truncated_of_double": "v[i] = truncated<int>(u[i]);",
     "mask_from_memory": "y[i] = m[i] != 0 ? x[i] : z[i];",
     "mask_to_memory": "const bool t = x[i] > z[i]; m[i] = (m[i] != 0) & t;",
     "mask_as_number": "const bool t = x[i] > z[i]; y[i] = x[i] * (t ? 1.0f : 0.0f);",

@@ -90,6 +90,11 @@ def integers(x, y):
     return x.sum(-1), x.sum(0), (x & 7).amax(0)
 
 
+def sums_both_ways(x, y):
+    """What sums along rows could be one of columns too, of the transposed."""
+    return (x * y).sum(0), (x * y).sum(-1), x.amax(0), (x & y).any(-1), x.bool().all(0)
+
+
 def of_rows(x, y):
     mean = x.mean(-1, keepdim=True)
     return (x - mean) * y, (x * mean).sum(0), mean
@@ -195,6 +200,10 @@ CROSSED: dict[str, tuple[Callable[..., Any], Callable[[], Arguments]]] = {
     "kinds": (kinds, WIDE),
     "places": (places, WIDE),
     "integers": (integers, same((ROWS, 48), (1,), dtype=torch.int32)),
+    "sums both ways": (
+        sums_both_ways,
+        same((ROWS, 32), (32,), dtype=torch.int64),
+    ),
     "of rows": (of_rows, WIDE),
     "without columns": (without_columns, WIDE),
     "with number": (with_number, same((ROWS, 48), (1,))),
