@@ -15,9 +15,14 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":  # as a script, this folder is what Python looks into
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from bench.kernels import PROGRAMS, prepare
 from srcjit.runtime import cpp

@@ -227,7 +227,7 @@ static int64_t map_huge_pages(char *data, int64_t bytes, int64_t limit) {
     if (first >= last || madvise((void *)first, last - first, MADV_HUGEPAGE)) return 0;
     int64_t count = (int64_t)(last - first) / HUGE_PAGE, left = limit * count, taken = 0;
     /* Threads are not woken for memory that was in use before. */
-    while (mapped < count && taken < MAPPED) {
+    while (mapped < count && taken < MAPPED && left >= 0) {
         taken = map_page((char *)first + HUGE_PAGE * mapped++);
         left -= taken;
     }

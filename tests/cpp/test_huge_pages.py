@@ -57,9 +57,9 @@ def test_huge_pages_that_are_fast_are_all_taken() -> None:
 
 @needs_huge_pages
 def test_the_rest_of_slow_huge_pages_is_small_ones() -> None:
-    """With a limit of 0 ns the first page is too slow."""
+    """With less than no time even the first page is too slow, whatever the clock says."""
     memory = fresh()
-    assert use_huge_pages(memory, 0) == 1
+    assert use_huge_pages(memory, -1) == 0
     assert faults(lambda: memory.fill_(1)) > 10_000
     assert memory.eq(1).all()
 
