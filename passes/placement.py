@@ -36,6 +36,7 @@ from .loops import Expr, Kernel, Load, Op, Store, Value
 from .partition import is_random
 from .peaks import amount, planned_peak
 from .record import has_in_place_form
+from .regions import Range, Region
 from .spelling import out_form
 
 if TYPE_CHECKING:
@@ -99,87 +100,6 @@ def find_places(
 
 
 # ── which parts there are ─────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class _Range:
-    """`size` indices of a dimension, from `first` on, `step` apart."""
-
-    first: Expr
-    step: Expr
-    size: Expr
-
-    def meets(self, other: _Range) -> bool:
-        """False if they are sure to have no index in common."""
-        numbers = (
-            self.first,
-            self.step,
-            self.size,
-            other.first,
-            other.step,
-            other.size,
-        )
-        if not all(n.is_Integer for n in numbers):
-            return True
-        one, two = (
-            range(int(r.first), int(r.first + r.step * r.size), int(r.step))
-            for r in (self, other)
-        )
-        if not one or not two or one[-1] < two[0] or two[-1] < one[0]:
-            return False
-        return one.step != two.step or (one.start - two.start) % one.step == 0
-
-
-@dataclass(frozen=True)
-class _Region:
-    """A part of a tensor: a range for each dimension, and which of them the part has."""
-
-    ranges: tuple[_Range, ...]
-    dims: tuple[int | None, ...]
-    """For each dimension of the part, that of the whole; None for one of size 1 of its own."""
-
-    @property
-    def size(self) -> tuple[Expr, ...]:
-        return tuple(ONE if d is None else self.ranges[d].size for d in self.dims)
-
-    def stride(self, whole: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Strides of the part in a tensor with these strides."""
-        steps = (r.step * s for r, s in zip(self.ranges, whole, strict=True))
-        known = tuple(map(sympy.expand, steps))
-        return tuple(ONE if d is None else known[d] for d in self.dims)
-
-    def seen_through(self, view: Definition) -> _Region | None:
-        """Where the base of a view lies that lies here, if it shows the base's dimensions."""
-        dims: list[int | None] = []
-        index = view.accesses[0].index
-        for i in index:
-            if i.is_Symbol:
-                dims.append(self.dims[int(i.name.removeprefix("d"))])
-            elif i == ZERO:
-                dims.append(None)
-            else:
-                return None
-        if len({i for i in index if i.is_Symbol}) + index.count(ZERO) < len(index):
-            return None
-        return _Region(self.ranges, tuple(dims))
-
-    def meets(self, other: _Region) -> bool:
-        pairs = zip(self.ranges, other.ranges, strict=True)
-        return all(one.meets(two) for one, two in pairs)
-
-    def narrowed(self, dim: int, inner: _Range, *, gone: bool = False) -> _Region:
-        """The part of the part that has only some of the indices of a dimension of its."""
-        whole = self.dims[dim]
-        assert whole is not None
-        outer = self.ranges[whole]
-        first = sympy.expand(outer.first + outer.step * inner.first)
-        step = sympy.expand(outer.step * inner.step)
-        ranges, dims = list(self.ranges), list(self.dims)
-        ranges[whole] = _Range(first, step, inner.size)
-        if gone:
-            del dims[dim]
-        return _Region(tuple(ranges), tuple(dims))
-
 
 _SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)
 
@@ -279,7 +199,7 @@ class _Finder:
         self,
         whole: Definition,
         memory: Definition,
-        parts: Iterable[tuple[Definition, _Region]],
+        parts: Iterable[tuple[Definition, Region]],
     ) -> Iterator[tuple[Definition, Place]]:
         """Places of a tensor and of those parts of it that can be computed there."""
         if memory is not whole:
@@ -389,17 +309,17 @@ class _Parts:
 
     def __init__(self, finder: _Finder, whole: Definition) -> None:
         self.finder, self.whole = finder, whole
-        self.found: list[tuple[Definition, _Region]] = []
+        self.found: list[tuple[Definition, Region]] = []
         self.base: Definition | None = None
-        self._written: list[_Region] = []
-        ranges = tuple(_Range(ZERO, ONE, n) for n in whole.size)
-        region = _Region(ranges, tuple(range(len(ranges))))
+        self._written: list[Region] = []
+        ranges = tuple(Range(ZERO, ONE, n) for n in whole.size)
+        region = Region(ranges, tuple(range(len(ranges))))
         if _moves(whole, finder.plan, *_SCATTERS):
             self._open(whole, region, True)
         else:
             self._look(whole.accesses[0].operand, region)
 
-    def _open(self, d: Definition, region: _Region, outermost: bool) -> None:
+    def _open(self, d: Definition, region: Region, outermost: bool) -> None:
         """Looks at the part that is written last, then at what is around it."""
         lowered = self.finder.lowered
         base, source, dim, *rest = _arguments(d.node)
@@ -412,7 +332,7 @@ class _Parts:
             if not index.is_Integer:
                 return
             index = index if index >= 0 else index + d.size[dim]
-            inner = region.narrowed(dim, _Range(index, ONE, ONE), gone=True)
+            inner = region.narrowed(dim, Range(index, ONE, ONE), gone=True)
         else:
             start = ZERO if rest[0] is None else as_expr(rest[0])
             size = d.size[dim]
@@ -421,7 +341,7 @@ class _Parts:
             if start.is_Integer and size.is_Integer:
                 start = sympy.Integer(min(int(start), int(size)))
             step = as_expr(rest[2])
-            inner = region.narrowed(dim, _Range(start, step, value.size[dim]))
+            inner = region.narrowed(dim, Range(start, step, value.size[dim]))
         if inner.size != value.size:
             return
         self._look(value, inner)
@@ -435,7 +355,7 @@ class _Parts:
         plan = self.finder.plan
         return d in plan.inlined and _moves(d, plan, *targets)
 
-    def _look(self, d: Definition, region: _Region) -> None:
+    def _look(self, d: Definition, region: Region) -> None:
         seen = region
         while d.kind == VIEW or self._is_inlined(d, aten.clone.default):
             through = seen.seen_through(d)
@@ -452,7 +372,7 @@ class _Parts:
             if before is not None:
                 self.found.append((before, seen))
 
-    def _read_for(self, d: Definition, region: _Region) -> Definition | None:
+    def _read_for(self, d: Definition, region: Region) -> Definition | None:
         """What can lie in a part until what is computed of it goes there."""
         position, plan = self.finder.position, self.finder.plan
         end = position[plan.home[self.whole]]
@@ -471,7 +391,7 @@ class _Parts:
                         return operand
         return None
 
-    def _is_apart(self, d: Definition, region: _Region) -> bool:
+    def _is_apart(self, d: Definition, region: Region) -> bool:
         """Whether it has memory only until it is moved into the tensor."""
         finder, whole = self.finder, self.whole
         home = finder.plan.home.get(d)
