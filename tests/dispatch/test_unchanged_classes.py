@@ -175,7 +175,7 @@ class Table(dict[str, int]):
         (Node(n=(3, [])), "root.n == (3, 4)"),
         (Node(n=int), "root.n.real"),
     ],
-    ids=str,
+    ids=lambda part: part if isinstance(part, str) else type(part).__name__,
 )
 def test_what_versions_do_not_decide_is_not_learned(value: Any, condition: str) -> None:
     ready()
