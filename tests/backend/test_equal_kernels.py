@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +12,7 @@ from srcjit import control
 from srcjit.ptx_info import ptx_info
 from srcjit.runtime import measure
 from tests.backend.equal_programs import PROGRAMS, problems
-
-ROOT = Path(__file__).parents[2]
+from tests.triton.reports import reports_of
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -30,17 +25,7 @@ def test_cpp(name: str) -> None:
 def interpreted() -> dict[str, Any]:
     """What one interpreter process says of all programs."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.backend.equal_programs"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["name"]: line for line in lines}
+    return reports_of("tests.backend.equal_programs")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

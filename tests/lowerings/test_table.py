@@ -10,10 +10,6 @@ of pairs of dtypes, of numbers and of sets of dimensions.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,8 +20,7 @@ from srcjit.passes.lowerings import TABLE
 from tests.lowerings.composed import COMPOSED_ROWS, ONLY_ON_GPUS
 from tests.lowerings.run import QUICK, SAMPLES, Report, name_of, run, sampled
 from tests.lowerings.table import ROWS
-
-ROOT = Path(__file__).parents[2]
+from tests.triton.reports import reports_of
 
 TAKEN_APART = frozenset(
     """
@@ -65,17 +60,7 @@ def in_cpp() -> dict[str, Report]:
 def in_triton() -> dict[str, Any]:
     """What one interpreter process reports."""
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.lowerings", "triton", "--quick"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode in (0, 1), done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["name"]: line for line in lines}
+    return reports_of("tests.lowerings", "triton", "--quick", statuses=(0, 1))
 
 
 def test_every_lowering_has_a_row() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from math import log
 from pathlib import Path
@@ -33,24 +30,13 @@ from tests.triton.attention import (
     soft_cap,
     window,
 )
-
-ROOT = Path(__file__).parents[2]
+from tests.triton.reports import reports_of
 
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Any]:
     """What one interpreter process says of all cases."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.triton.attention"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["name"]: line for line in lines}
+    return reports_of("tests.triton.attention")
 
 
 @pytest.mark.parametrize("name", [*CASES, *SIZES_VARY, *MENDED, *ROUNDED])

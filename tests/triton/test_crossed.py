@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,24 +15,13 @@ from srcjit.passes.segment import compile_segment
 from srcjit.ptx_info import ptx_info
 from tests.backend.support import segment_of
 from tests.triton.crossed import CASES, layer_norm
-
-ROOT = Path(__file__).parents[2]
+from tests.triton.reports import reports_of
 
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Any]:
     """What one interpreter process says of all cases."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.triton.crossed"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["name"]: line for line in lines}
+    return reports_of("tests.triton.crossed")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,24 +9,13 @@ import pytest
 pytest.importorskip("triton")
 
 from tests.triton.cases import CASES
-
-ROOT = Path(__file__).parents[2]
+from tests.triton.reports import reports_of
 
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Any]:
     """What one interpreter process says of all cases."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.triton.worker"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["name"]: line for line in lines}
+    return reports_of("tests.triton.worker")
 
 
 @pytest.mark.parametrize("name", CASES)

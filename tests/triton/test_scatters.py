@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import srcjit
 from srcjit.passes.lowerings import gathers, scatters
 from srcjit.ptx_info import ptx_info
 from tests.backend.scatter_programs import EAGER, PROGRAMS
+from tests.triton.reports import reports_of
 from tests.triton.scatters import FORMS, emitted
 
 ROOT = Path(__file__).parents[2]
@@ -26,17 +26,8 @@ COMPILED = ("means", "float64", "integers", "narrow integers", "rows to one plac
 @pytest.fixture(scope="module")
 def problems() -> dict[str, str]:
     """What one interpreter process says of all programs."""
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "tests.triton.scatters"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = map(json.loads, done.stdout.splitlines())
-    return {line["name"]: line["problem"] for line in lines}
+    found = reports_of("tests.triton.scatters")
+    return {name: report["problem"] for name, report in found.items()}
 
 
 @pytest.mark.parametrize("name", [f"{n}, {form}" for n in PROGRAMS for form in FORMS])
