@@ -32,6 +32,10 @@ After (`emit_autograd`):
 
 The backward function empties the list, so that each saved tensor is freed where eager would: at
 its last use, unless the graph is retained.
+
+Autograd refuses what was written to since it was saved. Eager has a node for each operation, and
+asks only those that lead to an output which is used. So where tangents are absent, only what goes
+with those that are there is asked (`unpacked`).
 """
 
 from __future__ import annotations
@@ -62,8 +66,14 @@ from .plans import (
 IMPORTS = (
     "import torch",
     "from srcjit.runtime.autograd import first_derivative",
+    "from srcjit.runtime.autograd import unpacked",
 )
-"""Imports that the text of `emit_autograd` needs; `emit_segment` needs the first."""
+"""Imports that the text of `emit_autograd` may need; `emit_segment` needs the first."""
+
+
+def needed_imports(text: str) -> list[str]:
+    """Those of `IMPORTS` that a text mentions."""
+    return [line for line in IMPORTS if line.rpartition(" ")[2] in text]
 
 
 def emit_segment(functional: Functional, name: str, forward_name: str) -> str:
@@ -272,22 +282,27 @@ def _forward_lines(
     ctx: str,
 ) -> list[str]:
     lines = [f"{_targets(names)} = {forward_name}({', '.join(parameters)})"]
-    # A result that is a view here would not let the program write to it later.
+    # A result that is a view here, where nothing is recorded, would not let the program
+    # write to it later, nor be read back once what it is a view of has a history.
     lines += [
         f"{name} = {name}.detach()"
-        for name, result in zip(
-            names[: backward.outputs], forward.results, strict=False
-        )
+        for name, result in zip(names, forward.results, strict=True)
         if _is_tensor(result) and is_view(result)
     ]
     # NOTE: before they are saved; autograd refuses what is written to later.
     lines += count_writes(zip(names, versions))
     tensors: list[str] = []
     numbers: list[str] = []
+    apart = _used_apart(backward) is not None
     for save, value in zip(backward.saved, backward.graph.inputs, strict=False):
-        source = parameters if isinstance(save, SavedInput) else names
         into = tensors if isinstance(value, torch.Tensor) else numbers
-        into.append(source[save.index])
+        if isinstance(save, SavedInput):
+            into.append(parameters[save.index])
+        elif apart and into is tensors and save.index < backward.outputs:
+            # Unpacked by itself, an output would ask for the node that it is of.
+            into.append(f"{names[save.index]}.detach()")
+        else:
+            into.append(names[save.index])
     lines.append(f"{ctx}.save_for_backward({', '.join(tensors)})")
     if numbers:
         lines.append(f"{ctx}.numbers = ({', '.join(numbers)},)")
@@ -308,29 +323,32 @@ def _backward_lines(
     tangents: Sequence[str],
     ctx: str,
 ) -> list[str]:
-    lines = []
     kinds = [isinstance(v, torch.Tensor) for v in backward.graph.inputs[: len(saved)]]
     tensors = [n for n, k in zip(saved, kinds, strict=True) if k]
     numbers = [n for n, k in zip(saved, kinds, strict=True) if not k]
     held = _unused("saved", [*saved, *tangents, ctx])
-    if tensors:
-        lines.append(f"{held} = [*{ctx}.saved_tensors]")
-        lines.append(f"{ctx}.maybe_clear_saved_tensors()")
-    if numbers:
-        lines.append(f"{_targets(numbers)} = {ctx}.numbers")
+    take_numbers = [f"{_targets(numbers)} = {ctx}.numbers"] if numbers else []
+    unpack = [f"{held} = [*{ctx}.saved_tensors]"] if tensors else []
+    clear = [f"{ctx}.maybe_clear_saved_tensors()"] if tensors else []
     results = [f"d_{i}" for i in range(len(backward.graph.results))]
     returned = _gradients(backward, results)
     arguments = ", ".join([*([held] if tensors else ()), *numbers, *tangents])
     if len(tangents) == 1:
-        lines.append(f"if {tangents[0]} is None:")
+        lines = [*unpack, *clear, *take_numbers, f"if {tangents[0]} is None:"]
         lines.append(f"    return {', '.join('None' for _ in backward.gradients)}")
     else:
-        lines.append(f"if {' or '.join(f'{t} is None' for t in tangents)}:")
+        partial = [*unpack, *clear]
+        if (used := _used_apart(backward)) is not None:
+            wanted = (_any_there([tangents[t] for t in those]) for those in used)
+            partial[0] = f"{held} = unpacked({ctx}, [{', '.join(wanted)}])"
         if tensors:
-            lines.append(f"    {_targets(tensors)} = {held}")
+            partial.append(f"{_targets(tensors)} = {held}")
         call = f"{backward_name}_partial({', '.join([*saved, *tangents])})"
-        lines.append(f"    {_targets(results)} = {call}" if results else "    pass")
-        lines.append(f"    return {returned}")
+        partial.append(f"{_targets(results)} = {call}" if results else "pass")
+        partial.append(f"return {returned}")
+        absent = " or ".join(f"{t} is None" for t in tangents)
+        lines = [*take_numbers, f"if {absent}:", *indented(partial, 1)]
+        lines += [*unpack, *clear]
     for name, value in zip(tangents, backward.graph.inputs[len(saved) :], strict=True):
         lines += _laid_out(name, value)
     if results:
@@ -355,6 +373,46 @@ def backward_parameters(backward: Backward) -> tuple[list[str], list[str], str]:
         return names, [], ""
     held = _unused("saved", names)
     return [held, *(n for n in names if n not in tensors)], tensors, held
+
+
+def _used_apart(backward: Backward) -> list[list[int]] | None:
+    """For each saved tensor, the positions of the tangents with which it is used.
+
+    It is None where each goes with any tangent.
+    """
+    count = len(backward.saved)
+    given = backward.graph.placeholders
+    late = {n: {i} for i, n in enumerate(given[count:])}
+    used: dict[fx.Node, set[int]] = {n: set() for n in given[:count]}
+    made_from: dict[fx.Node, set[fx.Node]] = {n: {n} for n in given[:count]}
+    for node in backward.graph.graph_module.graph.nodes:
+        if node.op == "placeholder":
+            continue
+        read = set[fx.Node]().union(
+            *(made_from.get(i, ()) for i in node.all_input_nodes)
+        )
+        tangents = set[int]().union(*(late.get(i, ()) for i in node.all_input_nodes))
+        if node.op == "output":
+            early = [r for r in backward.graph.results if r in made_from]
+            read = set[fx.Node]().union(*(made_from[r] for r in early))
+            tangents = set(range(len(backward.tangents)))
+        if not tangents:
+            made_from[node] = read
+            continue
+        late[node] = tangents
+        for saved in read:
+            used[saved] |= tangents
+    found = [
+        sorted(used[node])
+        for node, value in zip(given, backward.graph.inputs[:count], strict=False)
+        if isinstance(value, torch.Tensor)
+    ]
+    apart = any(len(those) < len(backward.tangents) for those in found)
+    return found if apart else None
+
+
+def _any_there(tangents: Sequence[str]) -> str:
+    return " or ".join(f"{t} is not None" for t in tangents) or "False"
 
 
 def _gradients(backward: Backward, results: Sequence[str]) -> str:

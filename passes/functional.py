@@ -150,9 +150,11 @@ def _with_backward(traced: Traced) -> Functional:
     graph = traced.recorder.graph
     gradients = [g for g in traced.gradients if isinstance(g, fx.Node)]
     results = [r for r in traced.results if isinstance(r, fx.Node)]
-    fixed = _must_stay(traced)
+    fixed, saved_by_eager = _must_stay(traced)
     _copy_narrow(graph, fixed)
-    cut = find_cut(graph, traced.tangents.values(), gradients, results, fixed)
+    cut = find_cut(
+        graph, traced.tangents.values(), gradients, results, fixed, saved_by_eager
+    )
     late = set(cut.backward)
     if any(is_random(n) for n in late):
         raise CannotRecord("its gradient draws random numbers")
@@ -240,11 +242,12 @@ def _copy_narrow(graph: fx.Graph, fixed: Iterable[fx.Node]) -> None:
 _HALVES = (torch.bfloat16, torch.float16)
 
 
-def _must_stay(traced: Traced) -> set[fx.Node]:
+def _must_stay(traced: Traced) -> tuple[set[fx.Node], set[fx.Node]]:
     """Inputs and results that may be written to before the backward half runs.
 
     Eager lets the caller write to a tensor that autograd did not save. Nothing may then be
-    computed again from it here; and a write to one that is saved raises, as in eager.
+    computed again from it here; and a write to one that is saved raises, as in eager. Those
+    that are saved are the second of the sets.
     """
     kept = {base_of(n) for n in traced.saved_by_eager}
     exposed = [
@@ -255,7 +258,7 @@ def _must_stay(traced: Traced) -> set[fx.Node]:
     for node in traced.recorder.graph.nodes:
         if is_view(node) and node.args[0] in fixed:
             fixed.add(node)
-    return fixed
+    return fixed, {n for n in exposed if n not in fixed}
 
 
 def _dependence(graph: ATenGraph, saved: int) -> tuple[tuple[int, ...], ...]:

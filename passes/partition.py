@@ -76,6 +76,7 @@ def find_cut(
     gradients: Iterable[fx.Node],
     results: Iterable[fx.Node],
     must_stay: Iterable[fx.Node] = (),
+    exposed: Iterable[fx.Node] = (),
 ) -> Cut:
     """Chooses what to save.
 
@@ -86,6 +87,8 @@ def find_cut(
         results: What the forward half returns anyway.
         must_stay: Inputs and results that the caller may write to later although eager's
             autograd does not save them: nothing is computed again from these.
+        exposed: Those that eager's autograd saves. Where it does so for some tangents only,
+            nothing that goes with others is computed again from them.
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
     tangents = set(tangents)
@@ -103,6 +106,8 @@ def find_cut(
     again = {
         n: _may_run_again(n) and not (fixed & set(n.all_input_nodes)) for n in early
     }
+    if len(tangents) > 1:
+        again |= dict.fromkeys(_saved_for_others(graph, tangents, set(exposed)), False)
     results = set(results)
 
     flow = _Flow(len(early) * 2 + 2)
@@ -179,6 +184,34 @@ def _cost(node: fx.Node, results: set[fx.Node]) -> float:
     exists = node.op in ("placeholder", "get_attr") or node in results
     # A view is computed again for nothing, so its base is preferred at equal cost.
     return size * (1 if exists else 2) + (2 if is_view(node) else 1)
+
+
+def _saved_for_others(
+    graph: fx.Graph, tangents: set[fx.Node], exposed: set[fx.Node]
+) -> set[fx.Node]:
+    """Early nodes that read what eager saves, but not for all tangents that they go with."""
+    goes_with = {n: {n} for n in tangents}
+    for node in graph.nodes:
+        found = set[fx.Node]().union(
+            *(goes_with.get(i, ()) for i in node.all_input_nodes)
+        )
+        if found:
+            goes_with[node] = found
+    late = set(goes_with)
+    saved_for: dict[fx.Node, set[fx.Node]] = {n: set() for n in exposed}
+    wrong = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output":
+            continue
+        if node not in late:
+            found = set().union(*(goes_with.get(u, ()) for u in node.users))
+            goes_with[node] = found
+        for base in {base_of(i) for i in node.all_input_nodes} & exposed:
+            if node in late:
+                saved_for[base] |= goes_with[node]
+            elif not is_view(node) and not goes_with[node] <= saved_for[base]:
+                wrong.add(node)
+    return wrong
 
 
 def _is_operand(node: fx.Node, late: set[fx.Node]) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -42,6 +43,25 @@ _SAME_VALUE = frozenset(
         aten.lift_fresh.default,
     }
 )
+
+
+_OURS = frozenset(
+    """
+    torch math operator triton tl cpp_kernels empty_cpu empty_large_cpu empty_cuda laid_out
+    checks launch precompile Graphs first_derivative unpacked
+    """.split()
+)
+"""What emitted functions have their modules' globals for."""
+
+
+def apart(name: str) -> str:
+    """Returns a name that hides nothing which an emitted function reads.
+
+    >>> apart("y"), apart("empty_cpu"), apart("segment_0_kernels"), apart("segments")
+    ('y', 'empty_cpu_', 'segment_0_kernels_', 'segments')
+    """
+    ours = name in _OURS or re.fullmatch(r"[sS]egment(_?\d+)*(_[a-z]\w*)?", name)
+    return f"{name}_" if ours else name
 
 
 class CannotRecord(Exception):
@@ -83,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """Adds a placeholder for a fake tensor or a run-time number."""
-        node = self.graph.placeholder(name)
+        node = self.graph.placeholder(apart(name))
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
             self.bind(value, node)

@@ -231,7 +231,7 @@ class _SegmentWriter:
                 backward_name=names[1],
                 class_name=class_name,
             )
-            self.imports.update(dict.fromkeys(autograd.IMPORTS))
+            self.imports.update(dict.fromkeys(autograd.needed_imports(text)))
             head, _, tail = text.rpartition(f"def {self.name}(")
             self.definitions.append(head.strip("\n"))
             function = f"def {self.name}({tail}"

@@ -33,6 +33,7 @@ from .record import (
     NUMBER_TYPES,
     CannotRecord,
     Recorder,
+    apart,
     functionalization,
     no_functionalization,
     unwrap,
@@ -197,7 +198,7 @@ class _Tracing:
         if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
             made = self.recorder.known(torch._from_functional_tensor(value))
             if made is not None and made.meta.get("segment_node") == node.name:
-                made._rename(node.name)
+                made._rename(apart(node.name))
 
     def _run_node(self, module: fx.GraphModule, node: fx.Node) -> Any:
         if node.op == "get_attr":

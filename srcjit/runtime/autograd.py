@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,20 @@ def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return checked
+
+
+def unpacked(ctx: Any, wanted: Sequence[bool]) -> list[torch.Tensor]:
+    """Returns the saved tensors, of which only those that are wanted are checked.
+
+    Autograd refuses a saved tensor that was written to since it was saved. Those that are
+    not wanted are given as they are.
+    """
+    found = []
+    for saved, want in zip(ctx._raw_saved_tensors, wanted, strict=True):
+        # What a user's hook has packed is not checked.
+        as_it_is = None if want else saved.data
+        found.append(saved.unpack() if as_it_is is None else as_it_is)
+    return found
 
 
 def _failing(message: str, gradients: list[torch.Tensor]) -> list[torch.Tensor]:

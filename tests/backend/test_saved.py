@@ -1,0 +1,145 @@
+"""What a backward pass refuses because it was written to since: no more than eager's does."""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import srcjit
+
+
+def a_view_of_what_is_returned(a, b, w):
+    # Each is written to behind the views that the products save.
+    w = w * 1
+    w[:, :4] = w[:, :4].sort(0)[0]
+    w[:, 4:] = b[:, 4:].sigmoid()
+    c = b.clone()
+    b[:4, :4] = w[-4:, :4] @ c[:4, -4:]
+    a[:4, :4] = w[-4:, :4] @ w[:4, -4:]
+    return b, c, w
+
+
+def a_view_of_what_is_given(a, b, w):
+    c = a[:4, :4] @ b[:4, 4:]
+    b[:4].mul_(2)
+    return c, w * c.sum()
+
+
+def saved_for_what_nobody_reads(a, b, w):
+    a = a * 0.5
+    square = a.square()
+    print(end="")
+    a[::2].sub_(a[::2] + 1)
+    square.exp_()
+    return a
+
+
+def saved_output_for_what_nobody_reads(a, b, w):
+    a, c = a * 2, b.exp()
+    print(end="")
+    c.mul_(2)
+    return a
+
+
+def computed_again_from_what_is_saved_for_others(a, b, w):
+    w = w * 0.5
+    b = b @ w * 0.1
+    a = a * w[0].sigmoid()
+    print(end="")
+    w[:, 4:].exp_()
+    b.add_(a)
+    return a
+
+
+def saved_and_read(a, b, w):
+    c, d = a.exp(), b * w
+    print(end="")
+    c.mul_(2)
+    return c + d, d
+
+
+PROGRAMS = (
+    a_view_of_what_is_returned,
+    a_view_of_what_is_given,
+    saved_for_what_nobody_reads,
+    saved_output_for_what_nobody_reads,
+    computed_again_from_what_is_saved_for_others,
+    saved_and_read,
+)
+REFUSED = (a_view_of_what_is_given, saved_and_read)
+
+
+def outcome(function: Callable[..., Any], more: int = 0) -> tuple[str, list[Any]]:
+    torch.manual_seed(0)
+    leaves = [torch.randn(8 + more, 8 + more).requires_grad_() for _ in range(3)]
+    results = function(*(leaf * 1 for leaf in leaves))
+    several = results if isinstance(results, tuple) else (results,)
+    total = sum((r * r).sum() for r in several)
+    try:
+        found = torch.autograd.grad(total, leaves, allow_unused=True)
+    except RuntimeError as error:
+        return str(error).partition(":")[0], [*several]
+    return "", [*several, *found]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_refused_where_eager_refuses(program: Callable[..., Any]) -> None:
+    compiled = srcjit.jit(program)
+    for more in (0, 0, 2, 4):
+        said, found = outcome(compiled, more)
+        refused, wanted = outcome(program, more)
+        assert said == refused
+        assert bool(refused) == (program in REFUSED)
+        torch.testing.assert_close(found, wanted)
+
+
+def test_what_hooks_pack_is_unpacked() -> None:
+    seen: list[str] = []
+
+    def run(function: Callable[..., Any]) -> list[Any]:
+        leaves = [torch.ones(8, 8).requires_grad_() for _ in range(3)]
+        hooks = lambda t: t.detach() * 1, lambda t: (seen.append("unpacked"), t)[1]
+        with torch.autograd.graph.saved_tensors_hooks(*hooks):
+            result = function(*(leaf * 1 for leaf in leaves))
+        several = result if isinstance(result, tuple) else (result,)
+        return list(torch.autograd.grad(several[0].sum(), leaves, allow_unused=True))
+
+    for program in (computed_again_from_what_is_saved_for_others, saved_and_read):
+        torch.testing.assert_close(run(srcjit.jit(program)), run(program))
+    assert seen
+
+
+OURS = (
+    "empty_cpu",
+    "checks",
+    "laid_out",
+    "unpacked",
+    "segment_0_forward",
+    "segment_0_kernels",
+    "Segment0",
+)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_variables_are_called_what_emitted_text_calls_its_own(train: bool) -> None:
+    for name in OURS:
+        text = f"""def program(x, i):
+    {name} = x @ x
+    y = torch.relu({name}).cumsum(0).sort(0)[0]
+    return (y[i] + {name}.t()).exp(), {name}
+"""
+        linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+        scope: dict[str, Any] = {"torch": torch}
+        exec(compile(text, name, "exec"), scope)
+        x = torch.eye(4).requires_grad_(train)
+        results = srcjit.jit(scope["program"])(x, torch.tensor([1, 0, 2, 3]))
+        wanted = scope["program"](x, torch.tensor([1, 0, 2, 3]))
+        torch.testing.assert_close(results, wanted)
+        if train:
+            (one,) = torch.autograd.grad(results[0].sum(), x)
+            (other,) = torch.autograd.grad(wanted[0].sum(), x)
+            torch.testing.assert_close(one, other)
