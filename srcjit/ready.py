@@ -16,7 +16,7 @@ import threading
 import torch
 
 from srcjit import collector
-from srcjit.runtime import triton_available
+from srcjit.runtime import cuda_launcher, triton_available
 
 MODULES = (
     "srcjit.passes.pipeline",
@@ -55,6 +55,7 @@ def load_compiler() -> None:
             on_gpu = torch.cuda.is_available() and triton_available()
             if on_gpu:
                 _start_reading_triton()
+                cuda_launcher.start()
             for name in MODULES:
                 importlib.import_module(name)
             if on_gpu:

@@ -418,7 +418,7 @@ def start_extension(name: str) -> Build | None:
         return None
     plain = _HERE / f"{name}.c"
     if plain.exists():
-        return Build(plain.read_text(), "c")
+        return Build(_with_headers(plain.read_text()), "c")
     if not (_TORCH / "include/c10/core/TensorImpl.h").exists():
         return None
     return Build(_with_headers((_HERE / f"{name}.cpp").read_text()), "c++")

@@ -34,7 +34,7 @@ import torch
 
 from srcjit.logs import logger
 
-from . import reader, replays
+from . import cuda_driver, reader, replays
 from .recorder import CudaRecorder
 
 log = logger("graphs")
@@ -163,7 +163,7 @@ class Graphs:
             self.front = replays.entry(self.run, questions, wait=True)
         if self.front is not None:
             made = tuple(map(_allocator, self.facts))
-            launch = replays.launch_address()
+            launch = cuda_driver.address_of("cuGraphLaunch")
             self.front.prepare(self.thread, made, self._missed, launch)
             self.run = self.front
 

@@ -16,27 +16,13 @@
 #include <sys/mman.h>
 #endif
 
+#include "dlpack.h"
+
 typedef union {
     void *pointer;
     int64_t integer;
     double real;
 } Slot;
-
-/* The public layout of DLPack 1.x (dlpack.h). */
-typedef struct {
-    void *data;
-    struct { int32_t type, index; } device;
-    int32_t ndim;
-    struct { uint8_t code, bits; uint16_t lanes; } dtype;
-    int64_t *shape, *strides;
-    uint64_t byte_offset;
-} Tensor;
-
-typedef struct {
-    uint32_t major, minor;
-    void *older, *allocate, *managed_from_object, *managed_to_object;
-    int (*tensor_from_object)(void *object, Tensor *out);
-} Exchange;
 
 enum { CPU = 1, LONG_WORK = 1 << 16, HUGE_PAGE = 2 << 20, MAPPED = 8000 };
 

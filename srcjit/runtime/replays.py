@@ -1,7 +1,7 @@
 """The extension that replays the recordings of a segment without Python (`replays.cpp`).
 
     front = replays.entry(run, recorder)
-    front.prepare(thread, ((allocate, arguments),), missed, launch_address())
+    front.prepare(thread, ((allocate, arguments),), missed, address_of("cuGraphLaunch"))
     front.add(stream, addresses, replay, executable(replay))
     (y,) = front(x, weight)   # replays, or missed(stream, (x, weight), (y,)), or run(x, weight)
 
@@ -11,7 +11,6 @@ Python compares the addresses.
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from collections.abc import Callable
 from types import ModuleType
@@ -86,18 +85,6 @@ def shortcut(
     if module is None or getattr(reader.loaded(), "locate", None) is None:
         return None
     return module.shortcut(front, unchanged, tired, asked, *places, picks)
-
-
-@functools.cache
-def launch_address() -> int:
-    """Returns where the driver has `cuGraphLaunch`, or 0."""
-    if torch.version.cuda is None:
-        return 0
-    try:
-        launch = ctypes.CDLL("libcuda.so.1").cuGraphLaunch
-    except (OSError, AttributeError):
-        return 0
-    return ctypes.cast(launch, ctypes.c_void_p).value or 0
 
 
 def executable(replay: Callable[[], None]) -> int:

@@ -2,8 +2,8 @@
 
 `JITFunction.run` binds arguments, computes a cache key and checks globals at every call, which
 costs more than ten microseconds. `launch` does that once: it compiles a kernel for what the
-arguments look like (type, 16-byte alignment, divisible sizes), writes a small Python function
-that passes raw pointers to the compiled kernel's own launcher, and calls that from then on.
+arguments look like (type, 16-byte alignment, divisible sizes), makes what launches that alone
+(`triton_launcher`), and calls it from then on. Where a C compiler is, no Python runs then.
 
 Nothing here imports Triton until a kernel is launched, so a machine without it can import this.
 """
@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from os import cpu_count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from srcjit import collector
 
+from . import cuda_launcher
 from .triton_compile import (
     ALIGNMENT,
     TYPE_NAMES,
@@ -48,8 +49,22 @@ __all__ = [
 
 Grid = int | tuple[int, ...]
 
+if TYPE_CHECKING:
+    launch: Callable[..., None]
 
-def launch(kernel: Any, grid: Grid, *args: Any, **constants: Any) -> None:
+
+def __getattr__(name: str) -> Any:
+    """Decides what `launch` is when it is first asked for: its extension may be built till then."""
+    if name != "launch":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = cuda_launcher.loaded()
+    found = launch_with_python
+    if module is not None:
+        found = module.front(launch_with_python)
+    return globals().setdefault("launch", found)
+
+
+def launch_with_python(kernel: Any, grid: Grid, *args: Any, **constants: Any) -> None:
     """Launches `kernel` on the current stream of the device of its first tensor.
 
     Args:

@@ -1,6 +1,7 @@
-"""Writes the Python function that launches one compiled kernel, for one kind of arguments.
+"""Makes what launches one compiled kernel, for one kind of arguments.
 
-For two tensors, an int and the constant BLOCK=1024, what the first call looked like gives
+That is an object of `cuda_launcher.c` or, where that cannot be used, a Python function that does
+the same. For two tensors, an int and the constant BLOCK=1024, what the first call looked like gives
 
     def launch_norm(grid, a0, a1, a2, start=start, function=function, ...):
         p0 = a0.data_ptr()
@@ -9,8 +10,9 @@ For two tensors, an int and the constant BLOCK=1024, what the first call looked 
             return any_norm(grid, a0, a1, a2)
         start(function, grid, 1, 1, ..., (p0, p1, a2, ...), stream(0))
 
-and `any_norm` looks up the variant of the kernel that fits, which is compiled if it is new.
-Raw addresses are passed, so that the launcher in C need not ask each tensor for its own.
+and `any_norm`, which stands behind the object, too, looks up the variant of the kernel that fits,
+which is compiled if it is new. Raw addresses are passed, so that `start` need not ask each tensor
+for its own.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from typing import Any
 
 import torch
 
+from . import cuda_launcher
 from .triton_compile import ALIGNMENT
-from .triton_load import MOST_PROGRAMS, Start, launch_call
+from .triton_load import MOST_PROGRAMS, Plain, Start, launch_call
 
 LOW = ALIGNMENT - 1
 INT32 = (-(2**31), 2**31 - 1)
@@ -41,8 +44,12 @@ def write_launcher(
     return _LauncherWriter(kernel, constants, args, compiled).write()
 
 
+_Alike = dict[int, tuple[bool, bool]]
+"""For the place of each integer whether 16 divides it, and whether it is one of 32 bits."""
+
+
 class _LauncherWriter:
-    """The texts of the two functions, and the names that they use."""
+    """The object, or the texts of the functions and the names that they use."""
 
     def __init__(
         self,
@@ -84,13 +91,48 @@ class _LauncherWriter:
         pointers = " | ".join(f"p{i}" for i in self.tensors)
         self.pointers = f"({pointers})" if len(self.tensors) > 1 else pointers
         self.variants: dict[Any, Start] = {}
+        self.several = torch.cuda.device_count() > 1
 
     def write(self) -> Callable[..., None]:
-        """Returns the fast function."""
+        """Returns what launches the kernel for arguments like those of the first call."""
         self.namespace["variant"] = self._variant
         exec("\n".join(self._general()), self.namespace)
-        exec("\n".join(self._fast()), self.namespace)
+        # NOTE: one kernel may be launched for several places of a program, and the first of
+        # them must not make all the others slow.
+        bits = 0
+        for i in self.tensors:
+            bits |= self.args[i].data_ptr()
+        aligned = bits & LOW == 0
+        alike = {
+            i: (self.args[i] & LOW == 0, INT32[0] <= self.args[i] <= INT32[1])
+            for i in self.integers
+        }
+        facts = [fact for pair in alike.values() for fact in pair]
+        with torch.cuda.device(self.home):
+            how = self._variant((bits & LOW, self.home, *facts), self.args)
+        module = cuda_launcher.loaded()
+        if module is not None and how.plain is not None:
+            return self._object(module, how, how.plain, aligned, alike)
+        exec("\n".join(self._fast(how, aligned, alike)), self.namespace)
         run: Callable[..., None] = self.namespace[f"launch_{self.name}"]
+        return run
+
+    def _object(
+        self, module: Any, how: Start, plain: Plain, aligned: bool, alike: _Alike
+    ) -> Callable[..., None]:
+        """What tests the same as the fast function does."""
+        flags = bytearray(len(self.args))
+        for i, (divisible, small) in alike.items():
+            flags[i] = cuda_launcher.DIVISIBLE * divisible | cuda_launcher.SMALL * small
+        run: Callable[..., None] = module.bind(
+            self.namespace[f"any_{self.name}"],
+            how.function,
+            *plain,
+            bytes(flags),
+            self.args[self.tensors[0]].__dlpack_device__(),
+            aligned,
+            self.namespace["current_device"] if self.several else None,
+        )
         return run
 
     def _variant(self, key: tuple[Any, ...], args: tuple[Any, ...]) -> Start:
@@ -128,30 +170,20 @@ class _LauncherWriter:
             f"        {self._call(x='x', y='y', z='z', device='device')}",
         ]
 
-    def _fast(self) -> list[str]:
+    def _fast(self, how: Start, aligned: bool, alike: _Alike) -> list[str]:
         """For what the first call looked like; tests only what the kernel relies on."""
-        first, args = self.tensors[0], self.args
-        bits = 0
-        for i in self.tensors:
-            bits |= args[i].data_ptr()
-        key: list[Any] = [bits & LOW, self.home]
-        # NOTE: one kernel may be launched for several places of a program, and the first of
-        # them must not make all the others slow.
-        unlike = "not " if bits & LOW else ""
+        first = self.tensors[0]
+        unlike = "" if aligned else "not "
         differs = [f"{unlike}{self.pointers} & {LOW}"]
-        for i in self.integers:
-            divisible, small = args[i] & LOW == 0, INT32[0] <= args[i] <= INT32[1]
-            key += [divisible, small]
+        for i, (divisible, small) in alike.items():
             if divisible:
                 differs.append(f"a{i} & {LOW}")
             if small:
                 differs.append(f"not {INT32[0]} <= a{i} <= {INT32[1]}")
         differs.append("grid.__class__ is not int")
-        if torch.cuda.device_count() > 1:
+        if self.several:
             differs.append(f"a{first}.get_device() != {self.home}")
             differs.append(f"current_device() != {self.home}")
-        with torch.cuda.device(self.home):
-            how = self._variant(tuple(key), args)
         bound = {
             "start": how.start,
             "function": how.function,

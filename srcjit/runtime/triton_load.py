@@ -2,8 +2,9 @@
 
 Triton builds its own launchers with a C compiler: up to 3.6 one for each list of argument types,
 0.3 s each, and one module of helpers for each new cache. PyTorch ships a launcher for all kernels
-(`torch._C._StaticCudaLauncher`), which Inductor uses; where it is there, no C compiler runs and
-Triton's driver is never started. What it cannot do is left to Triton's.
+(`torch._C._StaticCudaLauncher`), which Inductor uses; where it is there, Triton's driver is never
+started. What it cannot do is left to Triton's. Both are called from Python; `cuda_launcher.c`, which
+is not, starts what is `plain` with the handle that they have.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ MOST_PROGRAMS = 2**31 - 1
 where that is not positive."""
 
 
+Plain = tuple[int, int, str]
+
+
 @dataclass(frozen=True)
 class Start:
     """How a loaded kernel is started: what fills in the names of `launch_call`.
@@ -29,12 +33,16 @@ class Start:
         function: The kernel's handle.
         shape: What is known of the launch beside the grid.
         rest: What follows after the arguments.
+        plain: Of a kernel that is started as a grid of blocks and no more: warps, bytes of
+            shared memory and a letter for each parameter; the last may be for scratch memory,
+            of which there is none.
     """
 
     start: Callable[..., object]
     function: int
     shape: tuple[Any, ...]
     rest: tuple[Any, ...]
+    plain: Plain | None = None
 
 
 def launch_call() -> str:
@@ -65,8 +73,8 @@ def load(kernel: Any, device: int) -> Start:
             f"kernel {kernel.name} needs scratch memory, which launch() does not allocate"
         )
     launcher = getattr(torch._C, "_StaticCudaLauncher", None)
-    kinds = argument_kinds(kernel.src.signature.values())
-    if launcher is None or kinds is None or not _plain(facts):
+    plain, scratch = _plain(kernel)
+    if launcher is None or plain is None:
         return load_with_triton(kernel, device)
     limit: int = getattr(
         torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0
@@ -81,18 +89,8 @@ def load(kernel: Any, device: int) -> Start:
         file.write(kernel.asm["cubin"])
         file.flush()
         loaded = launcher._load_kernel(file.name, kernel.name, facts.shared, device)
-    scratch = [
-        None
-        for name in ("global_scratch_size", "profile_scratch_size")
-        if hasattr(facts, name)
-    ]
-    return Start(
-        launcher._launch_kernel,
-        # (function, registers, spills); later versions put the module first.
-        loaded[-3],
-        (facts.num_warps, facts.shared, kinds + "O" * len(scratch)),
-        tuple(scratch),
-    )
+    # (function, registers, spills); later versions put the module first.
+    return Start(launcher._launch_kernel, loaded[-3], plain, scratch, plain)
 
 
 def load_with_triton(kernel: Any, device: int) -> Start:
@@ -109,7 +107,7 @@ def load_with_triton(kernel: Any, device: int) -> Start:
         args = [None if constant else next(values) for constant in constants]
         run(x, y, z, stream, function, kernel.packed_metadata, None, None, None, *args)
 
-    return Start(start, kernel.function, (), ())
+    return Start(start, kernel.function, (), (), _plain(kernel)[0])
 
 
 _KINDS = {
@@ -137,11 +135,17 @@ def argument_kinds(types: Any) -> str | None:
     return None if None in letters else "".join(map(str, letters))
 
 
-def _plain(facts: Any) -> bool:
-    """Whether a kernel is started as a grid of blocks, and no more."""
+def _plain(kernel: Any) -> tuple[Plain | None, tuple[None, ...]]:
+    """How a kernel is started as a grid of blocks, and what it gets as scratch memory."""
+    facts = kernel.metadata
+    names = ("global_scratch_size", "profile_scratch_size")
+    scratch = (None,) * sum(hasattr(facts, name) for name in names)
+    kinds = argument_kinds(kernel.src.signature.values())
     clusters = getattr(facts, "num_ctas", 1) != 1
     special = any(
         getattr(facts, name, False)
         for name in ("launch_cooperative_grid", "launch_pdl")
     )
-    return not clusters and not special and torch.version.hip is None
+    if kinds is None or clusters or special or torch.version.hip is not None:
+        return None, scratch
+    return (facts.num_warps, facts.shared, kinds + "O" * len(scratch)), scratch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import torch
 
 pytest.importorskip("triton")
 
+from srcjit.runtime import cpp_build
 from srcjit.runtime.triton import cross_compile, launch, load_text, precompile
 from srcjit.runtime.triton_compile import Variant
 from srcjit.runtime.triton_launcher import write_launcher
@@ -131,6 +133,84 @@ def test_precompiled_kernel_is_used(add: Any) -> None:
     launch(add, 1, x, y, 16, 1.0, **constants)
     assert (y == 2).all()
     assert len(add.srcjit_compilations.by_key) == 1
+
+
+def bound(kernel: Any) -> Any:
+    """What launches a kernel that has been launched for one set of constants."""
+    ((_, run),) = kernel.srcjit_bindings
+    return run
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(
+    not cpp_build.compiler_available()
+    or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"),
+    reason="Python launches here",
+)
+def test_no_python_launches(add: Any) -> None:
+    x = torch.ones(16, device="cuda")
+    launch(add, 1, x, x, 16, 1.0, BLOCK=16)
+    assert type(launch).__name__ == "Front"
+    assert type(bound(add)).__name__ == "Launch"
+
+
+NUMBERS = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def numbers(out_ptr, small, large, b, s: tl.float32, d: tl.float64, u: tl.uint8, h: tl.int16):
+    tl.store(out_ptr, small.to(tl.float64))
+    tl.store(out_ptr + 1, (large - 4294967296).to(tl.float64))
+    tl.store(out_ptr + 2, tl.where(b, 1.0, 0.0))
+    tl.store(out_ptr + 3, s.to(tl.float64))
+    tl.store(out_ptr + 4, d)
+    tl.store(out_ptr + 5, u.to(tl.float64))
+    tl.store(out_ptr + 6, h.to(tl.float64))
+"""
+
+
+@pytest.mark.cuda
+def test_numbers_of_all_kinds_arrive() -> None:
+    kernel = load_text(NUMBERS, "<numbers>").numbers
+    given = (-7, 2**32 + 5, True, 0.1, 0.1, 200, -300)
+    wanted = [-7, 5, 1, torch.tensor(0.1).item(), 0.1, 200, -300]
+    out = torch.zeros(8, dtype=torch.float64, device="cuda")
+    for grid in (1, 1, (1, 1)):
+        out.zero_()
+        launch(kernel, grid, out, *given)
+        assert out.tolist() == [*wanted, 0]
+
+
+@pytest.mark.cuda
+def test_a_new_thread_launches(add: Any) -> None:
+    x, y = torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")
+    launch(add, 1, x, y, 16, 1.0, BLOCK=16)
+    run = bound(add)
+    problems: list[BaseException] = []
+
+    def work(s: float) -> None:
+        try:
+            for _ in range(3):
+                run(1, x, y, 16, s)
+        except BaseException as problem:
+            problems.append(problem)
+
+    for s in (2.0, 3.0):
+        thread = threading.Thread(target=work, args=(s,))
+        thread.start()
+        thread.join()
+        assert not problems and (y == 1 + s).all()
+
+
+@pytest.mark.cuda
+def test_what_the_driver_refuses_raises(add: Any) -> None:
+    x, y = torch.ones(16, device="cuda"), torch.zeros(16, device="cuda")
+    launch(add, 1, x, y, 16, 1.0, BLOCK=16)
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        launch(add, (1, 1, 70000), x, y, 16, 1.0, BLOCK=16)
+    launch(add, 1, x, y, 16, 2.0, BLOCK=16)
+    assert (y == 3).all()
 
 
 class OnGpu(torch.Tensor):
