@@ -9,6 +9,7 @@ several times on the way, and twice behind it, in whatever call comes then.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import threading
@@ -16,7 +17,7 @@ import threading
 import torch
 
 from srcjit import collector
-from srcjit.runtime import cuda_launcher, triton_available
+from srcjit.runtime import cpp_build, cuda_launcher, triton_available
 
 MODULES = (
     "srcjit.passes.pipeline",
@@ -55,12 +56,17 @@ def load_compiler() -> None:
             on_gpu = torch.cuda.is_available() and triton_available()
             if on_gpu:
                 _start_reading_triton()
-                cuda_launcher.start()
+            building = threading.Thread(
+                target=_build_launcher, args=(on_gpu,), name="srcjit-build", daemon=True
+            )
+            building.start()
             for name in MODULES:
                 importlib.import_module(name)
             if on_gpu:
                 for name in ON_GPU:
                     importlib.import_module(name)
+            # So that nobody asks for the C++ compiler meanwhile, a second time.
+            building.join()
             if collecting:
                 collector.grow_old()
             _loaded.set()
@@ -78,3 +84,15 @@ def _start_reading_triton() -> None:
     compute = getattr(module, "triton_key", None)
     if compute is not None:
         threading.Thread(target=compute, name="srcjit-triton-key", daemon=True).start()
+
+
+def _build_launcher(on_gpu: bool) -> None:
+    """Finds the C++ compiler and has it build what calls the kernels: 0.2 s and more.
+
+    Where that fails, it fails again for whoever needs it, and says so.
+    """
+    with contextlib.suppress(OSError):
+        if on_gpu:
+            cuda_launcher.start()
+        elif cpp_build.compiler_available():
+            cpp_build.start_launcher()
