@@ -13,7 +13,7 @@ had with it (`passes.online`), and once more for what is stored of every element
 
 Where rows begin at places that are not multiples of 16 bytes, a thread could load only one
 element at a time. Then one loop takes whole blocks from the first multiple on, unmasked, and
-a second one takes what is left at both ends.
+a second one takes what is left at both ends, at once where that fits into a smaller block.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ from .loops import (
 from .online import Centred, Form, Raised, online_levels
 from .print_triton_axes import accesses, static, stride
 from .print_triton_body import KernelPrinter
-from .print_triton_schedule import Schedule, lane_elements, level_of, walking_forms
+from .print_triton_schedule import (
+    Schedule,
+    lane_elements,
+    level_of,
+    power_of_two,
+    walking_forms,
+)
 from .print_triton_values import (
     ATOM,
     PRODUCT,
@@ -70,6 +76,7 @@ class LoopPrinter(KernelPrinter):
         self.row_start: Expr = sympy.Integer(0)
         self.unit = 1
         self.first = self._unaligned_start()
+        self.together = lane_elements(kernel, plan) if plan.lanes else 1
 
     def _print_body(self) -> None:
         self.forms = walking_forms(self.kernel)
@@ -142,8 +149,8 @@ class LoopPrinter(KernelPrinter):
             body = self._body(statements)[2]
             loops += self._whole_blocks(body)
             self.at.whole = False
-            accumulators, results, body = self._body(statements)
-            loops += self._ends(body)
+            accumulators, results, loop = self._ends(statements)
+            loops += loop
         else:
             accumulators, results, body = self._body(statements)
             size = index_text(sympy.expand(self.at.inner.size), {})[0]
@@ -276,13 +283,41 @@ class LoopPrinter(KernelPrinter):
         ]
         return lines + self._for(first, f"{first} + {covered}", [], body)
 
-    def _ends(self, body: list[str]) -> list[str]:
-        assert self.at.inner is not None and self.first is not None
+    def _ends(
+        self, statements: list[Reduce | Store]
+    ) -> tuple[list[str], list[Callable[[], None]], list[str]]:
+        """As `_body`, with the loop itself in the place of what is in it."""
+        inner = self.at.inner
+        assert inner is not None and self.first is not None
         first, covered = self.first
-        name = self.at.symbols[self.at.flat[self.at.inner]]
+        name = self.at.symbols[self.at.flat[inner]]
         jump = f"{name} = tl.where({name} < {first}, {name}, {name} + {covered})"
-        size = static(self.at.inner.size)
-        return self._for("0", f"{size} - {covered}", [jump], body)
+        left = f"{static(inner.size)} - {covered}"
+        usual = self.at.blocks[inner], self.together
+        if (small := self._block_of_ends(statements)) is not None:
+            # One element at a time is loaded here, so nothing lies side by side.
+            self.at.blocks[inner], self.together = str(small), 1
+        accumulators, results, body = self._body(statements)
+        loop = self._for("0", left, [jump], body)
+        self.at.blocks[inner], self.together = usual
+        return accumulators, results, loop
+
+    def _block_of_ends(self, statements: list[Reduce | Store]) -> int | None:
+        """A smaller block that takes both ends of a row at once, if it can do with one.
+
+        It is that much less text to compile, and fewer places that are masked. What is kept
+        for each place of the usual block finds no room in another; what lanes keep does.
+        """
+        assert self.at.inner is not None
+        forms = [f for f in self.forms.values() if isinstance(f, Raised)]
+        in_lanes = [f.total for f in forms] + [f.peak for f in forms]
+        if any(isinstance(s, Reduce) and s not in in_lanes for s in statements):
+            return None
+        size, usual = static(self.at.inner.size), self.at.inner.block
+        assert size is not None
+        most = max(size - (size - n) // usual * usual for n in range(self.unit))
+        small = max(power_of_two(most), self.plan.lanes or 32 * self.plan.num_warps)
+        return small if small < usual else None
 
     def _start_name(self) -> str:
         """The loop's counter, the same in every loop of the kernel."""
@@ -367,8 +402,7 @@ class LoopPrinter(KernelPrinter):
 
     def _together(self) -> str:
         """A further argument of what keeps running maxima and sums."""
-        several = lane_elements(self.kernel, self.plan) if self.plan.lanes else 1
-        return f", {several}" if several > 1 else ""
+        return f", {self.together}" if self.together > 1 else ""
 
     def _accumulate(self, statement: Reduce) -> tuple[list[str], Callable[[], None]]:
         """Adds to the loop's body.

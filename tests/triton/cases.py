@@ -354,6 +354,13 @@ def symbolic_rows(kind: str) -> Case:
     return Case(check(kernel), inputs, {"y": torch.log_softmax(x, -1)})
 
 
+def whole(make: Callable[..., Case], *sizes: int) -> Case:
+    """A case whose rows one program walks over, however few they are."""
+    case = make(*sizes)
+    case.part_count = 1  # type: ignore[attr-defined]
+    return case
+
+
 def _sweep() -> dict[str, Callable[[], Case]]:
     cases: dict[str, Callable[[], Case]] = dict(SHARED)
     for dtype in (torch.float32, torch.float64):
@@ -398,7 +405,8 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         cases[f"normalize {rows}x{columns}"] = partial(
             normalize_in_place, rows, columns
         )
-    for form in ("plain", "guarded", "weighted"):
+    forms = ("plain", "guarded", "weighted")
+    for form in forms:
         shapes_ = ((9, 100_001), (265, 33_001))[: 2 if form == "plain" else 1]
         for rows, columns in shapes_:
             cases[f"online {form} {rows}x{columns}"] = partial(
@@ -407,6 +415,16 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         cases[f"online {form} columns"] = partial(
             online, form, 40, 3000, transposed=True
         )
+    # Rows that begin anywhere, not cut into parts: their ends fit into a block smaller than
+    # the others, or they do not.
+    walked: Sequence[tuple[str, Callable[..., Case], int, int]] = (
+        *((f"online {f}", partial(online, f), 9, 33_001) for f in forms),
+        ("online plain", partial(online, "plain"), 9, 40_001),
+        ("log_softmax", log_softmax, 3, 66_001),
+        ("spread", spread, 3, 66_001),
+    )
+    for kind, make, rows, columns in walked:
+        cases[f"whole {kind} {rows}x{columns}"] = partial(whole, make, rows, columns)
     for rows in (1, 7):
         cases[f"masked remainder {rows}"] = partial(masked_remainder, rows)
     for rows, columns in ((3, 50_000), (20, 33_000), (4, 9000)):

@@ -60,6 +60,8 @@ def report(name: str, printed: TritonText | None = None) -> None:
     text = ""
     try:
         case = CASES[name]()
+        if count := getattr(case, "part_count", None):
+            printed = printed or print_kernel(case.kernel, part_count=count)
         text = run(case.kernel, case.arguments(), printed)
         problems = [
             f"{output}: {problem}"
