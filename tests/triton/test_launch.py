@@ -13,8 +13,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from srcjit.runtime import cpp_build
-from srcjit.runtime.triton import cross_compile, launch, load_text, precompile
+from srcjit.runtime import cpp_build, cuda_launcher
+from srcjit.runtime.triton import (
+    cross_compile,
+    launch,
+    launch_with_python,
+    load_text,
+    precompile,
+)
 from srcjit.runtime.triton_compile import Variant
 from srcjit.runtime.triton_launcher import write_launcher
 from srcjit.runtime.triton_load import Start
@@ -152,6 +158,12 @@ def test_no_python_launches(add: Any) -> None:
     launch(add, 1, x, x, 16, 1.0, BLOCK=16)
     assert type(launch).__name__ == "Front"
     assert type(bound(add)).__name__ == "Launch"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a driver")
+def test_python_launches_without_a_driver() -> None:
+    assert cuda_launcher.start() is None and cuda_launcher.loaded() is None
+    assert launch is launch_with_python
 
 
 NUMBERS = """
