@@ -290,7 +290,8 @@ class Printer:
         truncated = self._truncated(operand, target)
         inner = truncated or self.of(operand)
         if truncated:
-            source = _computed_in(target)
+            assert isinstance(operand, Op)
+            source = _computed_in(operand.args[0].dtype)
         if source is torch.bfloat16:
             source = torch.float32
             if target is torch.float32:
@@ -336,9 +337,9 @@ class Printer:
         (operand,) = whole.args
         if not (target.is_floating_point and operand.dtype.is_floating_point):
             return None
-        kind = _computed_in(target)
-        if whole.dtype not in _WIDE or _computed_in(operand.dtype) is not kind:
+        if whole.dtype not in _WIDE:
             return None
+        kind = _computed_in(operand.dtype)
         given = self.of(cast(operand, kind)).text
         return Text(f"truncated<{C_TYPES[whole.dtype]}>({given})")
 

@@ -157,6 +157,8 @@ class KernelPrinter(Expressions):
                 text = self._named(value, (text, 0))
             return f"tl.where({mask}, {text}, {empty})"
         if not self.at.is_inner(value):
+            if isinstance(value, Const) and text == number_text(value.value)[0]:
+                return f"tl.full({self._shape()}, {text}, {TL[value.dtype]})"
             return f"tl.broadcast_to({text}, {self._shape()})"
         return text
 

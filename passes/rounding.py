@@ -42,7 +42,10 @@ class Casts:
         if not (isinstance(v, Op) and v.name == "cast"):
             return v
         (inner,) = v.args
-        if isinstance(inner, Const) and v.dtype not in (*LOW_PRECISION, *FLOAT8):
+        small = v.dtype in (*LOW_PRECISION, *FLOAT8)
+        if isinstance(inner, Const) and inner.dtype is torch.bool and small:
+            return cast(Const(float(inner.value), torch.float32), v.dtype)
+        if isinstance(inner, Const) and not small:
             if v.dtype.is_floating_point or not inner.dtype.is_floating_point:
                 return Const(_rounded(inner.value, v.dtype), v.dtype)
             return v

@@ -75,8 +75,13 @@ def fold(
     result = torch.int64 if kind.startswith("arg") else dtype
 
     def value(read: Read, index: Index) -> Value:
-        return cast(read(x, index), dtype)
+        element = cast(read(x, index), dtype)
+        if starts:
+            # Of one number the sum is that number, but eager adds it to 0.0, and -0.0 is lost.
+            element = op("add", element, Const(0.0, dtype))
+        return element
 
+    starts = kind == "sum" and dtype.is_floating_point and count(x.size, reduced) == 1
     return b.reduction(kind, x.size, reduced, value, result, name)
 
 

@@ -14,8 +14,10 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 def there_and_back(x: Tensor) -> list[Tensor]:
     through = [x.to(dtype).to(x.dtype) for dtype in INTEGERS]
+    other = x.float() if x.dtype is torch.float64 else x.double()
+    across = [other.to(dtype).to(x.dtype) for dtype in INTEGERS]
     wide = x.long()
-    return [*through, 1 / wide, wide.float() + x, x.int().double()]
+    return [*through, *across, 1 / wide, wide.float() + x, x.int().double()]
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

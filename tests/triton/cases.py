@@ -54,23 +54,25 @@ from tests.triton.reduction_cases import (
 )
 
 
-def counting() -> Case:
+def counting(name: str = "counting", count: int = 37) -> Case:
     """Reductions of values that do not depend on the inner axis, or on memory."""
     x = torch.randn(9)
-    i, k = axis("i", 9), axis("k", 37)
+    i, k = axis("i", 9), axis("k", count)
     total = Reduce("total", "sum", Load(buffer("x", x), i.symbol), torch.float32)
     ones = Reduce("ones", "sum", Const(1, torch.int64), torch.int64)
     last = Reduce("last", "max", IndexValue(k.symbol), torch.int64)
-    a, b, c = x * 37, torch.full((9,), 37), torch.full((9,), 36)
+    some = Reduce("some", "any", Const(True, torch.bool), torch.bool)
+    a, b, c = x * count, torch.full((9,), count), torch.full((9,), count - 1)
+    d = torch.full((9,), True)
     body = (
-        total, ones, last,
+        total, ones, last, some,
         Store(buffer("a", a), i.symbol, total.ref, "outer"),
         Store(buffer("b", b), i.symbol, ones.ref, "outer"),
         Store(buffer("c", c), i.symbol, last.ref, "outer"),
+        Store(buffer("d", d), i.symbol, some.ref, "outer"),
     )  # fmt: skip
-    return Case(
-        check(Kernel("counting", (i,), (k,), body)), {"x": x}, {"a": a, "b": b, "c": c}
-    )
+    results = {"a": a, "b": b, "c": c, "d": d}
+    return Case(check(Kernel(name, (i,), (k,), body)), {"x": x}, results)
 
 
 # --- shapes ---------------------------------------------------------------------------------
@@ -455,6 +457,7 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         rounded_chain, long_chain,
     ):  # fmt: skip
         cases[made.__name__] = made
+    cases["counting 32"] = partial(counting, "counting_32", 32)
     return cases
 
 
