@@ -39,6 +39,13 @@ from .print_triton_values import (
 KEEPS_ZERO = frozenset(("cast", "neg", "abs", "sqrt", "add", "sub", "mul"))
 """Primitives that give 0 where all their operands are 0."""
 
+MOST_LATE = 4
+"""Stores that wait until a pointwise kernel has loaded everything.
+
+No compiler moves a load before a store that may be to the same place, so a thread would wait
+for what it stores before it asks for the rest. What waits takes registers, hence a limit.
+"""
+
 WIDTH = 88
 COMMENT_COLUMN = 60
 
@@ -82,6 +89,7 @@ class KernelPrinter(Expressions):
     # --- straight code ----------------------------------------------------------------------
 
     def _print_body(self) -> None:
+        late: list[str] = []
         for number, statement in enumerate(self.kernel.body):
             if isinstance(statement, Reduce):
                 self._reduce(statement)
@@ -90,6 +98,12 @@ class KernelPrinter(Expressions):
             else:
                 self._load_before(statement, self.kernel.body[number:])
                 self._store(statement)
+                if not self.kernel.inner:
+                    late.append(self.lines.pop())
+            if len(late) == MOST_LATE:
+                self.lines += late
+                late.clear()
+        self.lines += late
 
     def _load_before(self, store: Store, rest: tuple[Reduce | Store, ...]) -> None:
         """Loads what is still needed of a buffer that is about to be overwritten."""

@@ -22,6 +22,7 @@ from srcjit.passes.loops import (
     ScalarArg,
     Store,
     Value,
+    cast,
     check,
     op,
     symbol,
@@ -179,12 +180,62 @@ def test_results_that_no_cache_holds_are_streamed() -> None:
     assert large.launches[0].constants == {"BLOCK": 2048, "num_warps": 8}
     wide = print_kernel(flat(2**27, torch.float32))
     assert '".cs"' in wide.text
-    assert wide.launches[0].constants == {"BLOCK": 1024, "num_warps": 4}
+    assert wide.launches[0].constants == {"BLOCK": 512, "num_warps": 4}
     for other in (
         flat(2**20, torch.bfloat16),
         flat(2**27, torch.float32, in_place=True),
     ):
         assert "cache_modifier" not in print_kernel(other).text
+
+
+@pytest.mark.parametrize(
+    ("dtype", "loads", "name", "points"),
+    [
+        (torch.float32, 1, "neg", 4),
+        (torch.float32, 1, "erf", 8),
+        (torch.bfloat16, 1, "neg", 8),
+        (torch.bfloat16, 2, "neg", 8),
+        (torch.bfloat16, 3, "neg", 4),
+        (torch.bfloat16, 1, "erf", 16),
+    ],
+)
+def test_a_thread_has_one_vector_of_each_tensor(
+    dtype: torch.dtype, loads: int, name: str, points: int
+) -> None:
+    i = Axis(symbol("i"), sympy.Integer(2**20))
+
+    def tensor(name: str) -> Buffer:
+        return Buffer(name, dtype, CUDA, (i.size,), (sympy.Integer(1),))
+
+    value = cast(Load(tensor("x0"), i.symbol), torch.float32)
+    for n in range(1, loads):
+        more = cast(Load(tensor(f"x{n}"), i.symbol), torch.float32)
+        value = op("add", value, more)
+    made = cast(op(name, value), dtype)
+    kernel = check(Kernel("k", (i,), (), (Store(tensor("y"), i.symbol, made),)))
+    plan = schedule(kernel)
+    assert plan.groups[0].block == 32 * plan.num_warps * points
+
+
+def test_loads_come_before_stores() -> None:
+    i = Axis(symbol("i"), sympy.Integer(2**20))
+
+    def tensor(name: str) -> Buffer:
+        return Buffer(name, torch.float32, CUDA, (i.size,), (sympy.Integer(1),))
+
+    def stores(count: int) -> str:
+        body = tuple(
+            Store(tensor(f"y{n}"), i.symbol, op("neg", Load(tensor(f"x{n}"), i.symbol)))
+            for n in range(count)
+        )
+        text = print_kernel(check(Kernel("k", (i,), (), body))).text
+        return "".join(
+            "ls"[s == "store"] for s in re.findall(r"tl\.(load|store)", text)
+        )
+
+    assert stores(3) == "lllsss"
+    # What waits is in registers: four at most.
+    assert stores(6) == "llllssssllss"
 
 
 def test_transposed_tensors_are_tiled() -> None:
@@ -226,7 +277,7 @@ def test_sizes_are_spelled_as_the_host_asks() -> None:
     )
     (line,) = printed.host_lines({s0: "2*n"})
     assert line == (
-        "launch(scale, (((2*n) + 1023) // 1024), x, y, factor, (2*n), BLOCK=1024, num_warps=4)"
+        "launch(scale, (((2*n) + 511) // 512), x, y, factor, (2*n), BLOCK=512, num_warps=4)"
     )
 
 
