@@ -14,9 +14,10 @@
 
 Every answer is checked against float64, on two draws of random arguments, with outputs whose
 memory held NaN before. Times are medians of CUDA events around one call, competitors taking
-turns, with the L2 cache flushed before each; the floor is the bytes that the workload must move
-over the bandwidth of a large copy, or the operations of its matrix products over the rate of a
-large product, both measured in the same run.
+turns, with the L2 cache flushed before each, and means of them over several draws that lie
+elsewhere in memory; the floor is the bytes that the workload must move over the bandwidth of a
+large copy, or the operations of its matrix products over the rate of a large product, both
+measured in the same run.
 """
 
 from __future__ import annotations
@@ -24,13 +25,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,11 +44,11 @@ from torch import Tensor
 if __name__ == "__main__":  # as a script, this folder is what Python looks into
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from bench.gpu_answers import checked, outcomes, references, stepped
 from bench.gpu_breadth import BREADTH
 from bench.gpu_columns import COLUMNS
 from bench.gpu_workloads import (
     BF16,
-    F32,
     MEGA,
     WORKLOADS,
     Arguments,
@@ -100,108 +100,25 @@ AUTOTUNED = ("autotune", "jit autotune")
 OURS = ("jit", "jit autotune")
 
 
-# --- checking -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Errors:
-    """How far results are from float64.
-
-    Attributes:
-        relative: The largest ||out - ref|| / ||ref||.
-        ulps: The largest distance of an element, in units in the last place of the larger of
-            itself and the root mean square of all.
-    """
-
-    relative: float
-    ulps: float
-
-
-def errors(results: Sequence[Tensor], references: Sequence[Tensor]) -> Errors:
-    """The worst errors of several results; NaN never passes."""
-    relative = ulps = 0.0
-    for out, reference in zip(results, references, strict=True):
-        wide = out.double()
-        reference = reference.double()
-        if not out.dtype.is_floating_point:
-            # What is rounded may be one off.
-            off = float(((wide - reference).abs() > 1).double().mean())
-            relative = max(relative, off)
-            continue
-        size = reference.norm().clamp_min(1e-300)
-        distance = float((wide - reference).norm() / size)
-        relative = max(relative, distance) if distance == distance else float("nan")
-        unit = torch.finfo(out.dtype).eps
-        scale = reference.abs().clamp_min(float(size) / reference.numel() ** 0.5)
-        exponent = torch.frexp(scale).exponent
-        step = torch.ldexp(torch.full_like(scale, unit / 2), exponent)
-        ulps = max(ulps, float(((wide - reference).abs() / step).max()))
-        del wide, scale, exponent, step
-    return Errors(relative, ulps)
-
-
-def outcomes(
-    workload: Workload, function: Function, args: Arguments
-) -> tuple[Tensor, ...]:
-    """What a call computes: its result, and the arguments that it changes."""
-    own = tuple(a.clone() if n in workload.mutates else a for n, a in enumerate(args))
-    result = function(*own)
-    changed = tuple(own[n] for n in workload.mutates)
-    if isinstance(result, tuple):
-        return (*result, *changed)
-    return (result, *changed) if isinstance(result, Tensor) else changed
-
-
-def stepped(function: Function) -> Function:
-    """A function of its arguments and its result's gradient that gives all gradients."""
-
-    def step(*args: Tensor) -> tuple[Tensor, ...]:
-        *given, gradient = args
-        with torch.enable_grad():
-            leaves = [a.detach().requires_grad_(a.is_floating_point()) for a in given]
-            result = function(*leaves)
-            wanted = [a for a in leaves if a.requires_grad]
-            return (result.detach(), *torch.autograd.grad(result, wanted, gradient))
-
-    return step
-
-
-def references(workload: Workload, args: Arguments) -> tuple[Tensor, ...]:
-    """The outcomes in float64."""
-    wide = tuple(a.double() if a.is_floating_point() else a for a in args)
-    function = stepped(workload.function) if workload.step else workload.function
-    return outcomes(workload, function, wide)
-
-
-def poison(like: Sequence[Tensor], dtype: torch.dtype) -> None:
-    """Leaves NaN in the memory that the next tensors of these sizes will get."""
-    nan = float("nan")
-    held = [torch.full_like(t, nan, dtype=dtype) for t in like for _ in range(3)]
-    del held
-
-
-def checked(
-    workload: Workload, call: Function, args: Arguments, wanted: Sequence[Tensor]
-) -> Errors:
-    """Calls once and compares.
-
-    Raises:
-        AssertionError: If the result is further off than the workload allows.
-    """
-    poison(wanted, args[0].dtype if args[0].is_floating_point() else F32)
-    found = errors(outcomes(workload, call, args), wanted)
-    if not found.relative <= workload.tolerance:
-        raise AssertionError(
-            f"relative error {found.relative:.2e} > {workload.tolerance:.0e}"
-        )
-    return found
-
-
 # --- measuring ------------------------------------------------------------------------------
 
 
+PLACES = 4
+"""Draws of the arguments that are timed: where tensors lie is worth 1 %."""
+
 SLEEP = 500_000
 """Cycles that the device waits for the host before what is timed."""
+
+
+def in_turn(names: list[str], turn: int) -> list[str]:
+    """The order of a turn: each starts in its turn, forwards and then backwards.
+
+    >>> [in_turn(["a", "b", "c"], turn) for turn in range(3)]
+    [['a', 'b', 'c'], ['a', 'c', 'b'], ['b', 'c', 'a']]
+    """
+    first = turn // 2 % len(names)
+    turned = names[first:] + names[:first]
+    return turned if turn % 2 == 0 else [turned[0], *reversed(turned[1:])]
 
 
 class Clock:
@@ -218,7 +135,8 @@ class Clock:
     ) -> dict[str, float]:
         """Median milliseconds of each call with a cold L2 cache; the calls take turns.
 
-        Each turn has an order of its own: what came last in all turns took 0.4 % longer.
+        Each is first, last, and behind each other equally often: what came last in all turns
+        took 0.4 % longer.
 
         Args:
             calls: What is timed.
@@ -227,9 +145,7 @@ class Clock:
         """
         events: dict[str, list[tuple[Any, Any]]] = {name: [] for name in calls}
         for turn in range(repeats + 3):
-            names = list(calls)
-            random.Random(turn).shuffle(names)
-            for name in names:
+            for name in in_turn(list(calls), turn):
                 call = calls[name]
                 start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 # Until the device is through with this, the host has launched the rest.
@@ -341,12 +257,27 @@ def run_workload(
                 del calls[competitor]
         del wanted
         torch.cuda.empty_cache()
-    timed = {c: partial(call, *args) for c, call in calls.items()}
     if workload.small:
+        timed = {c: partial(call, *args) for c, call in calls.items()}
         return row | {c: host_microseconds(f) / 1e3 for c, f in timed.items()}
     row["floor"] = ceilings.floor(workload, args)
     ahead = 6 if workload.step or len(args) > 8 else 1
-    return row | clock.together(timed, repeats, ahead)
+    medians: dict[str, list[float]] = {c: [] for c in calls}
+    apart = []
+    for place in range(PLACES):
+        if place:
+            del args
+            # Memory that is kept in between moves what is allocated behind it.
+            apart.append(
+                torch.empty(place * 37 * MEGA, dtype=torch.int8, device="cuda")
+            )
+            args = workload.make(1, "cuda")
+        timed = {c: partial(call, *args) for c, call in calls.items()}
+        found_times = clock.together(timed, max(2, repeats // PLACES), ahead)
+        for c, milliseconds in found_times.items():
+            medians[c].append(milliseconds)
+        timed.clear()
+    return row | {c: statistics.mean(found) for c, found in medians.items()}
 
 
 def run_overhead(competitors: Sequence[str]) -> dict[str, Any]:
@@ -408,51 +339,6 @@ def write_json(file: str, ceilings: Ceilings, rows: Sequence[dict[str, Any]]) ->
     }
     with open(file, "w") as out:
         json.dump({**about, "rows": list(rows)}, out, indent=1)
-
-
-# --- variants -------------------------------------------------------------------------------
-
-
-def run_variants(clock: Clock, ceilings: Ceilings, names: Sequence[str]) -> None:
-    """Times each workload under other block sizes and warp counts."""
-    import srcjit
-    from srcjit.passes import print_triton
-    from srcjit.passes.loops import Kernel
-    from srcjit.passes.print_triton_schedule import Schedule, schedule
-
-    def trial(warps: float, blocks: float) -> Callable[[Kernel], Schedule]:
-        def choose(kernel: Kernel) -> Schedule:
-            plan = schedule(kernel)
-            count = max(1, min(32, int(plan.num_warps * warps)))
-            scaled = plan.groups[0 if kernel.inner and not plan.looped else -1]
-            block = max(1, int(scaled.block * blocks))
-            groups = tuple(
-                replace(g, block=block) if g is scaled else g for g in plan.groups
-            )
-            return replace(plan, groups=groups, num_warps=count)
-
-        return choose
-
-    defaults: dict[str, Any] = print_triton.print_kernel.__kwdefaults__  # type: ignore[assignment]
-    for name in names:
-        workload = ALL[name]
-        torch.manual_seed(0)
-        args = workload.make(1, "cuda")
-        calls: dict[str, Callable[[], Any]] = {}
-        row: dict[str, Any] = {}
-        for warps in (0.5, 1, 2, 4):
-            for blocks in (0.5, 1, 2):
-                defaults["choose"] = trial(warps, blocks)
-                srcjit.reset()
-                call: Function = srcjit.jit(workload.function)
-                with noting(row, f"w{warps} b{blocks}"):
-                    outcomes(workload, call, args)
-                    calls[f"w{warps} b{blocks}"] = partial(call, *args)
-        defaults["choose"] = schedule
-        floor = ceilings.floor(workload, args)
-        times = clock.together(calls, repeats=10)
-        cells = [f"{c} {t / floor:.3f}" for c, t in times.items()]
-        print(f"{name:<14} floor {floor:.4f}: " + "; ".join(cells), *row.items())
 
 
 # --- without a GPU --------------------------------------------------------------------------
@@ -520,6 +406,8 @@ def main() -> None:
         flush=True,
     )
     if options.variants:
+        from bench.gpu_variants import run_variants
+
         run_variants(clock, ceilings, names)
         return
     rows = [run_overhead(competitors)]

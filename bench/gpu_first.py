@@ -22,7 +22,8 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.exit("this is a part of bench/gpu.py: `python bench/gpu.py --first` runs it")
 
-from bench.gpu import COMPETITORS, errors, outcomes
+from bench.gpu import COMPETITORS
+from bench.gpu_answers import errors, outcomes
 from bench.gpu_workloads import WORKLOADS, Workload
 
 READS = """

@@ -41,7 +41,7 @@ from torch import Tensor
 if __name__ == "__main__":  # as a script, this folder is what Python looks into
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from bench.gpu import errors, outcomes, references
+from bench.gpu_answers import errors, outcomes, references
 from bench.gpu_workloads import (
     BF16,
     F32,
