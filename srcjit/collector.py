@@ -22,21 +22,53 @@ FROZEN = 1000
 _lock = threading.RLock()
 """What runs between two instructions (finalizers, handlers of signals) may compile, too."""
 
-_holders: list[int] = []
-"""The threads that compile, each as often as it does."""
+_holders: dict[int, int] = {}
+"""The threads that compile, by the identity of each `Hold`."""
 
 _off = False
 """Whether the collector is off because of them; the program may have turned it off itself."""
 
 
-def hold() -> None:
-    """No garbage is collected until each `hold` has had its `release`, in the same thread."""
-    global _off
-    with _lock:
-        _holders.append(threading.get_ident())
-        if gc.isenabled():
-            gc.disable()
-            _off = True
+class Hold:
+    """While there is one, no garbage is collected: until its `release`, or until it is dropped.
+
+    An exception from outside (a second Ctrl-C) comes between any two instructions, also where
+    a `finally` that would release is not entered yet, or has been left; but then the frame
+    that has the `Hold` goes, and the `Hold` with it.
+    """
+
+    def __init__(self) -> None:
+        global _off
+        with _lock:
+            _holders[id(self)] = threading.get_ident()
+            if gc.isenabled():
+                _off = True
+                gc.disable()
+
+    def release(self, compiled: bool) -> None:
+        """Ends it.
+
+        Args:
+            compiled: Whether much was made meanwhile.
+
+        NOTE: to be called without a lock of the compiler's held: finalizers may run.
+        """
+        with _lock:
+            _holders.pop(id(self), None)
+            if _holders or not _off:
+                return
+        try:
+            if compiled:
+                # What it finds in use moves to the oldest generation.
+                gc.collect(1)
+                grow_old()
+        finally:
+            _enable()
+
+    def __del__(self) -> None:
+        _holders.pop(id(self), None)
+        if _off:
+            _enable()
 
 
 def grow_old() -> None:
@@ -45,44 +77,26 @@ def grow_old() -> None:
     Not where the program keeps objects from the collector, which would lose them.
     """
     if gc.get_freeze_count() <= FROZEN:
-        gc.freeze()
-        gc.unfreeze()
-
-
-def release(compiled: bool) -> None:
-    """Ends a `hold`.
-
-    Args:
-        compiled: Whether much was made meanwhile.
-
-    NOTE: to be called without a lock of the compiler's held: finalizers may run.
-    """
-    with _lock:
-        _holders.remove(threading.get_ident())
-        if _holders or not _off:
-            return
-    try:
-        if compiled:
-            # What it finds in use moves to the oldest generation.
-            gc.collect(1)
-            grow_old()
-    finally:
-        _enable()
+        try:
+            gc.freeze()
+        finally:
+            gc.unfreeze()
 
 
 def _enable() -> None:
     global _off
     with _lock:
         if _off and not _holders:
-            _off = False
             gc.enable()
+            _off = False
 
 
 def _after_fork_in_child() -> None:
     # Other threads of the parent's do not exist here.
     global _lock, _holders
     _lock = threading.RLock()
-    _holders = [t for t in _holders if t == threading.get_ident()]
+    here = threading.get_ident()
+    _holders = {hold: thread for hold, thread in _holders.items() if thread == here}
     _enable()
 
 

@@ -156,7 +156,7 @@ class Dispatcher:
         with interrupts.later(), held():
             self._attempt(ready.load_compiler)
             made = None
-            collector.hold()
+            hold = collector.Hold()
             try:
                 with self.lock:
                     found = self._existing(values)
@@ -170,7 +170,7 @@ class Dispatcher:
                     elif self._outdated:
                         self.regenerate()
             finally:
-                collector.release(made is not None)
+                hold.release(made is not None)
         return found or self.function
 
     def _shared(self, values: tuple[Any, ...]) -> Specialization | None:

@@ -93,10 +93,16 @@ class _Generators:
 
 
 def _other_threads() -> bool:
-    """Whether threads of the program's run beside this one."""
+    """Whether threads of the program's run beside this one.
+
+    Those that `threading` has not started are not known to it, until one asks for its own
+    name (a finalizer that logs); then it stands there for ever, even when it has ended.
+    """
     here = threading.current_thread()
     return any(
-        thread is not here and not thread.name.startswith("srcjit-")
+        thread is not here
+        and not thread.name.startswith("srcjit-")
+        and not isinstance(thread, threading._DummyThread)
         for thread in threading.enumerate()
     )
 

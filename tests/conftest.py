@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
+from srcjit import collector, control
 from srcjit.facts import GlobalState
 
 pytest.register_assert_rewrite("tests.harness")
@@ -47,6 +50,33 @@ def no_mode_is_left_on() -> Iterator[None]:
     left = GlobalState.now().text
     torch.set_grad_enabled(True)
     assert left == before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left_frozen() -> Iterator[None]:
+    """What a module keeps from the collector is no garbage in the next ones, ever."""
+    yield
+    left = gc.get_freeze_count()
+    gc.unfreeze()
+    assert left <= collector.FROZEN
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """A compilation that is not over keeps the collector off, a thread random numbers moved."""
+    before = threading.enumerate()
+    yield
+    left = [t for t in threading.enumerate() if t not in before and not _stays(t)]
+    for thread in left:
+        thread.join(5)
+    assert not [t for t in left if t.is_alive()]
+    assert not collector._holders and gc.isenabled() and not control.is_compiling()
+
+
+def _stays(thread: threading.Thread) -> bool:
+    """Whether it is srcjit's own, or one that `threading` has only heard of."""
+    dummy = isinstance(thread, threading._DummyThread)
+    return dummy or thread.name.startswith("srcjit-")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

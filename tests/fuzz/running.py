@@ -314,7 +314,10 @@ def outcomes(
 
 
 def failure(case: Case, path: Path) -> str:
-    """Writes a program, checks it, and returns what is wrong; empty if nothing is."""
+    """Writes a program, checks it, and returns what is wrong; empty if nothing is.
+
+    NOTE: leaves all objects frozen; who calls it for the last time unfreezes them.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(program_text(case))
     gc.disable()  # finalizers of what is in a cycle print: never in a later call

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,10 +26,8 @@ def _place(folder: Path, name: str = "fuzz_case") -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    gc.freeze()  # garbage is collected behind each program: not all other tests' objects
-    yield tmp_path_factory.mktemp("fuzz")
-    gc.unfreeze()
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz")
 
 
 @given(case=cases("tensors"))

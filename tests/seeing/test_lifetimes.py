@@ -595,6 +595,14 @@ def observed(function: Callable[[Tensor], Any]) -> tuple[str, list[Any]]:
     return result, found
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> Iterator[None]:
+    """What other tests have made need not be walked over in front of each of these."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def uncollected() -> Iterator[None]:
     """Nothing is collected: what is dropped late because it refers to itself is seen."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import gc
 import logging
 import threading
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 import srcjit
-from srcjit import control
+from srcjit import control, quiet
 from tests.threads import stress
 
 EAGERLY = {"stage": "specialize"}
@@ -326,3 +327,24 @@ def test_a_dropped_module_and_its_function_are_freed() -> None:
     dead = make()
     gc.collect()
     assert [ref() for ref in dead] == [None, None]
+
+
+def test_a_thread_that_threading_has_not_started_moves_no_random_numbers() -> None:
+    """It stands among those that `threading` knows, once it has asked for its name."""
+    asked, over = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        threading.current_thread()
+        asked.set()
+        over.wait(10)
+
+    _thread.start_new_thread(ask, ())
+    assert asked.wait(10)
+    try:
+        assert len(threading.enumerate()) > 1
+        before = torch.get_rng_state()
+        with quiet.undisturbed():
+            torch.rand(3)
+        assert torch.equal(torch.get_rng_state(), before)
+    finally:
+        over.set()
