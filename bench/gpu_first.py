@@ -27,15 +27,27 @@ from bench.gpu_answers import errors, outcomes
 from bench.gpu_workloads import WORKLOADS, Workload
 
 READS = """
-import torch, torch._inductor.compile_fx, triton.compiler.code_generator, srcjit.passes.pipeline
+import torch, torch._inductor.compile_fx
+from srcjit import ready
+ready.load_compiler()
 x = torch.randn(1, 1, 128, 64, device="cuda").bfloat16()
 torch.nn.functional.scaled_dot_product_attention(x, x, x)
 torch.ops.aten._scaled_dot_product_cudnn_attention.default(x, x, x, None, False)
 """
-"""Reads what all read, so that the first compiler is not the one to wait for the disk."""
+"""Reads what all read, so that the first compiler is not the one to wait for the disk, and
+leaves the bytecode of all modules, which pip makes of those that it installs."""
 
 FIRST = ("compile", "autotune", "jit", "jit autotune")
 """Competitors that compile."""
+
+
+def with_bytecode() -> dict[str, str]:
+    """The environment, but with bytecode written and kept, as that of PyTorch's modules is.
+
+    Where it is not, every process compiles all of a checkout's modules anew; installed ones
+    were compiled by pip.
+    """
+    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def first_calls(competitor: str, names: Sequence[str]) -> dict[str, float]:
@@ -75,12 +87,13 @@ def first_calls(competitor: str, names: Sequence[str]) -> dict[str, float]:
 def first_table(competitors: Sequence[str], only: str) -> str:
     """First calls of competitors, each in a new process with caches of its own."""
     found: dict[str, dict[str, float]] = {}
+    known = with_bytecode()
     # Where cuDNN has no attention, there is nothing more to read.
-    subprocess.run([sys.executable, "-c", READS], check=False)
+    subprocess.run([sys.executable, "-c", READS], env=known, check=False)
     for competitor in competitors:
         with tempfile.TemporaryDirectory() as cache:
             environment = {
-                **os.environ,
+                **known,
                 "SRCJIT_CACHE_DIR": f"{cache}/srcjit",
                 "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
                 "TRITON_CACHE_DIR": f"{cache}/triton",
