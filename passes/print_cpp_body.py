@@ -60,6 +60,7 @@ RESERVED = frozenset(
     exactly_bfloat16 Float8 FLOAT8 E4M3 E5M2 E4M3Z E5M2Z float8_e4m3fn float8_e5m2 float8_e4m3fnuz
     float8_e5m2fnuz float8_e8m0fnu overflowing_e4m3fn maximum minimum fmax fmin fma isnan
     isinf signbit magnitude truncated truncdiv rem floordiv mod shl shr smaller Slot unix linux
+    load_transposed load_block block_side exchange exchanged Lanes CountLanes Unsigned LINE
     y0 y1 yn j0 j1 jn gamma abs round""".split()
 )
 """Names that mean something in C++ or in kernel.h, or that are functions of the C library."""
@@ -184,9 +185,9 @@ class Body:
                 return scope[value]
         return None
 
-    def set(self, value: Value, text: str) -> None:
+    def set(self, value: Value, text: str | Text) -> None:
         """Says that `text` stands for `value` up to the end of the current block."""
-        self._scopes[-1][value] = Text(text)
+        self._scopes[-1][value] = Text(text) if isinstance(text, str) else text
 
     def label(self, value: Value) -> Label:
         """The user's name and line for a value; empty if there is none."""

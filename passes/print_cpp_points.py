@@ -24,7 +24,7 @@ from .pieces import SHORT, Piece, pieces
 from .print_cpp_body import Body
 from .print_cpp_parallel import condition, parallel_for
 from .print_cpp_schedule import Schedule, hint, stride_of
-from .print_cpp_values import ARRAYS, EXPENSIVE
+from .print_cpp_values import ARRAYS, BUFFERS, EXPENSIVE, index_text, stored
 
 _SHARED = 4096
 """Points of a piece that are worth sharing among cores."""
@@ -234,7 +234,8 @@ def _print_tiles(body: Body, plan: Schedule, stores: list[Store]) -> None:
     """Tiles of the last two axes: what is read along the one and written along the other.
 
     A tile that is read across is first copied into an array, line by line: with a power of
-    two as the stride, all its lines would compete for one set of the cache.
+    two as the stride, all its lines would compete for one set of the cache. Where lines lie at
+    equal distances, it is transposed on the way (`tiles.h`).
     """
     *loops, tile, vector = plan.outer
     values = [s.value for s in stores]
@@ -266,18 +267,29 @@ def _print_tiles(body: Body, plan: Schedule, stores: list[Store]) -> None:
             limits.append((first, last))
         row = f"[{body.symbols[vector.symbol]} - {firsts[1]}]"
         column = f"[{body.symbols[tile.symbol]} - {firsts[0]}]"
-        elements = {}
+        extents = ", ".join(f"{last} - {first}" for first, last in reversed(limits))
+        copied = {}
         for load in across:
             name = body.fresh(f"{load.buffer.name}_tile")
-            body.emit(f"{ARRAYS[load.dtype]} {name}[{side}][{side}];")
-            elements[load] = f"{name}{row}{column}"
-        if across:
+            distance = stride_of(load.index, vector.symbol)
+            if distance is None:
+                body.emit(f"{ARRAYS[load.dtype]} {name}[{side}][{side}];")
+                copied[load] = f"{name}{row}{column}"
+                continue
+            body.emit(f"{BUFFERS[load.dtype]} {name}[{side}][{side}];")
+            starts = dict(zip((tile.symbol, vector.symbol), firsts, strict=True))
+            first = index_text(load.index, body.symbols | starts).text
+            step = index_text(distance, body.symbols).text
+            source = f"&{body.buffers[load.buffer.name]}[{first}]"
+            body.emit(f"load_transposed({name}, {source}, {step}, {extents});")
+            body.set(load, stored(f"{name}{column}{row}", load.dtype))
+        if copied:
             with body.block(body.loop_head(vector, *limits[1])):
                 body.pragma("simd")
                 with body.block(body.loop_head(tile, *limits[0])):
-                    for load, element in elements.items():
+                    for load, element in copied.items():
                         body.emit(f"{element} = {body.printer.text(load)};")
-        for load, element in elements.items():
+        for load, element in copied.items():
             body.set(load, element)
         with body.block(body.loop_head(tile, *limits[0])):
             bound = frozenset(a.symbol for a in (*loops, tile))

@@ -156,6 +156,13 @@ def _shortest32(value: float) -> str:
     return text if any(c in text for c in ".e") else text + ".0"
 
 
+def stored(text: str, dtype: torch.dtype) -> Text:
+    """What an element of `BUFFERS[dtype]` is in arithmetic."""
+    if dtype is torch.bfloat16:
+        return Text(f"(float){text}", _UNARY)
+    return Text(f"{text} != 0", _EQUAL) if dtype is torch.bool else Text(text)
+
+
 def index_text(index: Expr, names: Mapping[sympy.Symbol, str] | None = None) -> Text:
     """C++ text of an index or size.
 
@@ -264,11 +271,7 @@ class Printer:
         text = (
             f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
         )
-        element = Text(text)
-        if load.dtype is torch.bfloat16:
-            element = Text(f"(float){text}", _UNARY)
-        elif load.dtype is torch.bool:
-            element = Text(f"{text} != 0", _EQUAL)
+        element = stored(text, load.dtype)
         if load.mask is None or not masked:
             return element
         return self._choice(

@@ -131,3 +131,5 @@ template <typename T> INLINE T shr(T a, T b) {
 }
 
 INLINE long smaller(long a, long b) { return a < b ? a : b; }
+
+#include "tiles.h"

@@ -418,11 +418,55 @@ def test_names_that_mean_something_in_cpp() -> None:
     torch.testing.assert_close(y, x.exp() + w)
 
 
-def test_transposed_tiles_with_ragged_edges() -> None:
-    x, y = torch.randn(130, 51), torch.empty(51, 130)
-    i, j = axis("i", 51), axis("j", 130)
-    value = op("exp", Load(buffer("x", x), 51 * j.symbol + i.symbol))
-    kernel = pointwise("turned", value, y, i, j)
+TURNED = (
+    torch.float32,
+    torch.float64,
+    torch.bfloat16,
+    torch.float16,
+    torch.int16,
+    torch.uint8,
+    torch.bool,
+    torch.float8_e4m3fn,
+)
+
+
+@pytest.mark.parametrize("rows, columns", [(130, 51), (65, 8)])
+def test_transposed_tiles(rows: int, columns: int) -> None:
+    """Numbers of every size, with ragged edges, from three matrices at once and from one."""
+    i, j = axis("i", columns), axis("j", rows)
+    texts, calls = [], []
+    for dtype in TURNED:
+        for count in (1, 3):
+            inputs = [(torch.randn(rows, columns) * 9).to(dtype) for _ in range(count)]
+            outputs = [torch.empty(columns, rows, dtype=dtype) for _ in inputs]
+            stores = tuple(
+                Store(
+                    buffer(f"y{n}", y),
+                    rows * i.symbol + j.symbol,
+                    Load(buffer(f"x{n}", x), columns * j.symbol + i.symbol),
+                )
+                for n, (x, y) in enumerate(zip(inputs, outputs, strict=True))
+            )
+            kernel = Kernel(f"turned_{len(texts)}", (i, j), (), stores)
+            assert schedule(kernel).tile is not None
+            texts.append(print_kernel(kernel, kernel.name))
+            calls.append((kernel.name, inputs, outputs))
+    kernels = cpp_kernels("".join(texts))
+    for name, inputs, outputs in calls:
+        getattr(kernels, name)(*inputs, *outputs)
+        for x, y in zip(inputs, outputs, strict=True):
+            assert torch.equal(
+                y.view(torch.uint8), x.t().contiguous().view(torch.uint8)
+            )
+
+
+def test_a_tile_whose_lines_lie_at_no_equal_distances() -> None:
+    x, y = torch.randn(3, 130, 51), torch.empty(51, 390)
+    i, j = axis("i", 51), axis("j", 390)
+    row = 51 * Mod(j.symbol, 130) + 6630 * FloorDiv(j.symbol, 130)
+    kernel = pointwise(
+        "turned", op("exp", Load(buffer("x", x), row + i.symbol)), y, i, j
+    )
     assert schedule(kernel).tile is not None
     compare(kernel, [x, y])
 
