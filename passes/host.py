@@ -26,7 +26,7 @@ import sympy
 import torch
 from torch import fx
 
-from srcjit.runtime.cpp import LARGE
+from srcjit.runtime.large_memory import LARGE
 
 from .attention_library import Operand
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Number

@@ -223,9 +223,11 @@ def notify(event: Event, dispatcher: Dispatcher, detail: Any) -> None:
 def reset() -> None:
     """Forgets all specializations of all functions, as if nothing had been called yet."""
     from srcjit import logs, shared
+    from srcjit.runtime import large_memory
 
     shared.clear()
     logs.forget_told()
+    large_memory.give_back()
     for dispatcher in dispatchers():
         dispatcher.reset()
 

@@ -13,7 +13,7 @@ _EXPORTS = {
     "compiler_available": "srcjit.runtime.cpp",
     "empty": "srcjit.runtime.cpp",
     "empty_cpu": "srcjit.runtime.cpp",
-    "empty_large_cpu": "srcjit.runtime.cpp",
+    "empty_large_cpu": "srcjit.runtime.large_memory",
     "NoCompiler": "srcjit.runtime.cpp",
     "missing_compiler": "srcjit.runtime.cpp",
     "laid_out": "srcjit.runtime.layout",

@@ -273,32 +273,6 @@ empty_cpu: Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tenso
 empty_cpu = getattr(torch._C._dynamo.guards, "_empty_strided_cpu", _plain_empty)
 """`empty_cpu(size, stride, dtype)`: an uninitialized CPU tensor, by the fastest way there is."""
 
-LARGE = 8 << 20
-"""Bytes of a tensor for which huge pages are asked."""
-
-SLOW = 800_000
-"""Nanoseconds that a huge page may take, on average: what 512 small ones in its place take.
-
-Measured on a virtual machine, which gives what is free back to its host every other second:
-85,000 for a huge page that the host has not taken yet, 3 to 5 million for one that it has, and
-that comes back in 512 pieces. Elsewhere pages may have to be moved to make a huge one.
-"""
-
-
-def empty_large_cpu(
-    size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
-) -> torch.Tensor:
-    """`empty_cpu` for what may be large, and will be written all over: with huge pages then.
-
-    The C library takes fresh memory for it from the system, which is mapped page by page as it
-    is written: 8192 faults for 32 MiB, or 16. What huge pages cannot be had fast is left to
-    small ones, `SLOW`.
-    """
-    made = empty_cpu(size, stride, dtype)
-    if made.nbytes >= LARGE and (launcher := cpp_build.launcher()) is not None:
-        launcher.use_huge_pages(made.data_ptr(), made.untyped_storage().nbytes(), SLOW)
-    return made
-
 
 def empty(
     size: tuple[int, ...],

@@ -39,7 +39,7 @@ from srcjit.logs import root
 T = TypeVar("T")
 
 _HERE = Path(__file__).parent
-_HEADERS = ("kernel.h", "float8.h", "vector_math.h")
+_HEADERS = ("kernel.h", "float8.h", "tiles.h", "vector_math.h")
 _SEAL = b"srcjit-sha256:"
 _LOG_LINES = 12
 
@@ -243,9 +243,10 @@ def _extension_flags(language: str, parallel: bool) -> tuple[str, ...]:
     """Flags for an extension module; those of C++ say which PyTorch its headers are of."""
     shared = ("-O2", "-fPIC", "-shared")
     if language == "c":
-        return ("-x", "c", *shared, *(("-fopenmp",) if parallel else ()))
+        return ("-x", "c", *shared)
     return (
         *("-x", "c++", "-std=c++20", *shared, "-w", "-DNDEBUG", "-fvisibility=hidden"),
+        *(("-fopenmp",) if parallel else ()),
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
         f'-DSRCJIT_TORCH="{torch.__version__} {torch.version.git_version}"',
     )
@@ -318,7 +319,7 @@ class Build:
             self._libraries = _gomp() if "-fopenmp" in flags else ()
             if extension == "c++":
                 places = (*places, f"-I{_TORCH / 'include'}")
-                self._libraries = (f"-L{_TORCH / 'lib'}", "-lc10")
+                self._libraries += (f"-L{_TORCH / 'lib'}", "-lc10")
         else:
             flags, headers, suffix = tools.flags, _headers(), ".so"
             places = (f"-I{_HERE}", "-include", "kernel.h")

@@ -11,10 +11,6 @@
 #include <Python.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
-#ifdef __linux__
-#include <sys/mman.h>
-#endif
 
 #include "dlpack.h"
 
@@ -24,7 +20,7 @@ typedef union {
     double real;
 } Slot;
 
-enum { CPU = 1, LONG_WORK = 1 << 16, HUGE_PAGE = 2 << 20, MAPPED = 8000 };
+enum { CPU = 1, LONG_WORK = 1 << 16 };
 
 static PyTypeObject *tensor_type;      /* torch.Tensor */
 static const Exchange *exchange;       /* NULL: use the methods */
@@ -192,63 +188,9 @@ static PyObject *connect(PyObject *module, PyObject *args) {
     return PyBool_FromLong(exchange != NULL);
 }
 
-/* Maps one page; returns how many ns of its processor time the thread was at it: those that
-   other threads had do not count. What is there already keeps its contents. */
-static int64_t map_page(char *page) {
-    struct timespec before, after;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    __atomic_fetch_or(page, 0, __ATOMIC_RELAXED);
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-    return (after.tv_sec - before.tv_sec) * 1000000000LL + after.tv_nsec - before.tv_nsec;
-}
-
-/* Maps fresh memory with huge pages until they have taken `limit` ns for each that it holds,
-   and leaves the rest to small ones. The threads share the pages as they will share the loops
-   over them. Returns how many are mapped. */
-static int64_t map_huge_pages(char *data, int64_t bytes, int64_t limit) {
-    int64_t mapped = 0;
-#ifdef MADV_HUGEPAGE
-    uintptr_t mask = HUGE_PAGE - 1, first = ((uintptr_t)data + mask) & ~mask;
-    uintptr_t last = ((uintptr_t)data + (uintptr_t)bytes) & ~mask;
-    if (first >= last || madvise((void *)first, last - first, MADV_HUGEPAGE)) return 0;
-    int64_t count = (int64_t)(last - first) / HUGE_PAGE, left = limit * count, taken = 0;
-    /* Threads are not woken for memory that was in use before. */
-    while (mapped < count && taken < MAPPED && left >= 0) {
-        taken = map_page((char *)first + HUGE_PAGE * mapped++);
-        left -= taken;
-    }
-    int64_t start = mapped;
-    #pragma omp parallel for schedule(static) reduction(+ : mapped) if(start < count)
-    for (int64_t page = start; page < count; page++) {
-        if (__atomic_load_n(&left, __ATOMIC_RELAXED) < 0) continue;
-        int64_t own = map_page((char *)first + HUGE_PAGE * page);
-        __atomic_sub_fetch(&left, own, __ATOMIC_RELAXED);
-        mapped++;
-    }
-    if (mapped < count) (void)madvise((void *)first, last - first, MADV_NOHUGEPAGE);
-#else
-    (void)data, (void)bytes, (void)limit;
-#endif
-    return mapped;
-}
-
-/* use_huge_pages(address, bytes, limit) -> int */
-static PyObject *use_huge_pages(PyObject *module, PyObject *args) {
-    (void)module;
-    long long address, bytes, limit;
-    if (!PyArg_ParseTuple(args, "LLL", &address, &bytes, &limit)) return NULL;
-    int64_t mapped;
-    Py_BEGIN_ALLOW_THREADS
-    mapped = map_huge_pages((char *)(uintptr_t)address, bytes, limit);
-    Py_END_ALLOW_THREADS
-    return PyLong_FromLongLong(mapped);
-}
-
 static PyMethodDef methods[] = {
     {"bind", bind, METH_VARARGS, "bind(address, name, parameters, keep) -> Kernel"},
     {"connect", connect, METH_VARARGS, "connect(Tensor, exchange capsule or None) -> bool"},
-    {"use_huge_pages", use_huge_pages, METH_VARARGS,
-     "use_huge_pages(address, bytes, limit in ns for one) -> how many are mapped"},
     {NULL, NULL, 0, NULL},
 };
 
