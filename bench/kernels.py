@@ -56,6 +56,7 @@ from bench.gpu_workloads import (
     rms_norm,
     softmax,
 )
+from srcjit.runtime import large_memory
 
 ROWS, COLUMNS = 2048, 4096
 POINTS = ROWS * COLUMNS
@@ -185,14 +186,17 @@ CANDIDATES: dict[str, Callable[[Function], Function]] = {
 def poisoned() -> Iterator[None]:
     """Memory that is allocated meanwhile holds numbers near -1.7e38, not zeros.
 
-    By the C library's `M_PERTURB`; other libraries keep their zeros.
+    By the C library's `M_PERTURB`; other libraries keep their zeros. What srcjit keeps of large
+    results would hold earlier ones, so it is not used.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", lambda *_: 0)
     mallopt(-6, 1)  # bytes 0xfe
+    usual, large_memory.LARGE = large_memory.LARGE, 1 << 62
     try:
         yield
     finally:
         mallopt(-6, 0)
+        large_memory.LARGE = usual
 
 
 def prepare(program: Workload, candidate: str) -> Callable[[], Any]:

@@ -159,6 +159,13 @@ Block *old_ones(int64_t now) {
     return old;
 }
 
+Block *everything() {
+    Block *all = pool;
+    pool = NULL;
+    held = hot = 0;
+    return all;
+}
+
 /* The smallest that holds as much and is not far larger; of equal ones the last returned. */
 Block *fitting(int64_t bytes) {
     Block **found = NULL;
@@ -182,7 +189,15 @@ Block *take(int64_t bytes, int64_t limit) {
     pthread_mutex_unlock(&lock);
     unmap_all(old);
     if (!block) {
-        if (!(block = map(bytes))) return NULL;
+        block = map(bytes);
+        if (!block) {                 /* of addresses, at least, what is kept is withheld */
+            pthread_mutex_lock(&lock);
+            old = everything();
+            pthread_mutex_unlock(&lock);
+            unmap_all(old);
+            block = map(bytes);
+        }
+        if (!block) return NULL;
         block->forks = own;
     }
     if (block->huge) fill(block, limit);
@@ -216,9 +231,7 @@ void release(void *data) {
 
 void before_fork() {
     pthread_mutex_lock(&lock);
-    unmap_all(pool);
-    pool = NULL;
-    held = hot = 0;
+    unmap_all(everything());
     forks++;
 }
 

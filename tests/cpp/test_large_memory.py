@@ -38,12 +38,9 @@ needs_huge_pages = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _what_others_left() -> Iterator[None]:
+def _what_others_left() -> None:
     """No large result of another test dies in the middle of one here."""
     gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.fixture(autouse=True)
@@ -314,6 +311,23 @@ def test_what_has_no_size_is_left_to_the_c_library(memory: ModuleType) -> None:
     assert x.shape == (0,)
     with pytest.raises(OverflowError):
         memory.place(x._cdata, (1 << 70,), (1,), NEVER_SLOW)
+
+
+def test_what_is_kept_is_given_back_for_lack_of_addresses() -> None:
+    text = run(
+        """
+import resource
+held = [large(40) for _ in range(4)]
+held.clear()
+print(memory.kept() >> 20)
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (64 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+x = large(128)
+print(x.numel() >> 20, memory.kept())
+"""
+    )
+    assert text == "160\n128 0\n"
 
 
 def test_threads(memory: ModuleType) -> None:
