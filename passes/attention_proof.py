@@ -29,6 +29,7 @@ from .indexing import (
     ONE,
     ZERO,
     Index,
+    expanded,
     flatten,
     simplify,
     symbol,
@@ -126,7 +127,7 @@ class Proof:
             return None
         batch = self.batch = self.out.size[0] if len(self.out.size) == 3 else ONE
         rows, columns = weights.size[-2:]
-        self.numel = sympy.expand(batch * rows * columns)
+        self.numel = expanded(batch * rows * columns)
         self._split_batch(weights)
         self.ranges |= {self.i: rows, self.j: columns}
         self.reader = Reader(self.ranges, self._inline, self.depends)
@@ -212,7 +213,7 @@ class Proof:
         """An index by `z` instead of the parts of the batch."""
         ranges = {s: n for s, n in self.ranges.items() if s not in self.digits}
         ranges[self.z] = self.batch
-        return simplify(sympy.expand(index.xreplace(self.digits)), ranges)
+        return simplify(expanded(index.xreplace(self.digits)), ranges)
 
     def _inline(self, d: Definition) -> bool:
         """Computed at each score: what depends on the product, and what costs nothing."""
@@ -423,7 +424,7 @@ class Proof:
             marker,
             score,
             memory(self.out),
-            self._settled(sympy.expand(place)),
+            self._settled(expanded(place)),
         )
         nodes = dict.fromkeys((product.node, *self._nodes(score), self.out.node))
         return Found(

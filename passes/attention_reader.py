@@ -20,7 +20,7 @@ import sympy
 
 from .deep import Deep
 from .definitions import MAP, VIEW, Definition
-from .indexing import Index, simplify
+from .indexing import Index, expanded, simplify
 from .indirect import places
 from .loops import Const, Expr, Load, Value
 from .points import memory
@@ -107,10 +107,10 @@ def evenly_spaced(value: Value, two: Index, axes: set[sympy.Symbol]) -> bool:
     """True for a load that is linear in two axes."""
     if not isinstance(value, Load) or value.mask is not None or value.indirect:
         return False
-    rest = sympy.expand(value.index)
+    rest = expanded(value.index)
     for axis in two:
         step = rest.coeff(axis, 1)
-        rest = sympy.expand(rest - step * axis)
+        rest = expanded(rest - step * axis)
         if rest.has(axis) or step.free_symbols & axes:
             return False
     return True

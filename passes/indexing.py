@@ -55,6 +55,24 @@ def as_expr(value: Any) -> Expr:
     return expr.xreplace(table) if table else sympy.sympify(expr)
 
 
+def expanded(expr: Expr) -> Expr:
+    """As `sympy.expand`, which takes much longer to find that there is nothing to multiply out."""
+    return expr if _is_expanded(expr) else sympy.expand(expr)
+
+
+def _is_expanded(expr: Expr) -> bool:
+    """Whether an expression is a sum of products of symbols, numbers, quotients and the like."""
+    if expr.is_Atom:
+        return True
+    if expr.is_Add:
+        return all(not t.is_Add and _is_expanded(t) for t in expr.args)
+    if expr.is_Mul:
+        return all(not (f.is_Add or f.is_Mul) and _is_expanded(f) for f in expr.args)
+    if expr.is_Pow:
+        return bool(expr.args[0].is_Symbol and expr.args[1].is_Integer)
+    return isinstance(expr, FloorDiv | Mod) and all(map(_is_expanded, expr.args))
+
+
 def substitute(expr: Expr, table: Mapping[sympy.Symbol, Expr]) -> Expr:
     """Puts numbers for symbols, also where the dividend of a remainder gets negative.
 
@@ -94,7 +112,7 @@ def flatten(index: Index, sizes: Sequence[Expr], ranges: Ranges | None = None) -
     flat = sympy.Add(
         *(i * s for i, s in zip(index, contiguous_strides(sizes), strict=True))
     )
-    flat = sympy.expand(flat)
+    flat = expanded(flat)
     return simplify(flat, ranges) if ranges else flat
 
 
@@ -103,7 +121,7 @@ def unflatten(flat: Expr, sizes: Sequence[Expr], ranges: Ranges) -> Index:
     if ZERO in sizes:
         return (ZERO,) * len(sizes)
     index: list[Expr] = []
-    rest = sympy.expand(flat)
+    rest = expanded(flat)
     strides = contiguous_strides(sizes)
     for position, (size, stride) in enumerate(zip(sizes, strides, strict=True)):
         if size == ONE:
@@ -140,7 +158,7 @@ def upper_bound(expr: Expr, ranges: Ranges) -> Expr | None:
             else:
                 return None
         total = total + bound
-    return sympy.expand(total)
+    return expanded(total)
 
 
 def _is_size(factor: Expr, ranges: Ranges) -> bool:
@@ -162,7 +180,7 @@ def is_less(expr: Expr, bound: Expr, ranges: Ranges) -> bool:
     top = upper_bound(expr, ranges)
     if top is None:
         return False
-    gap = sympy.expand(bound - 1 - top)
+    gap = expanded(bound - 1 - top)
     return bool(gap.is_nonnegative)
 
 
@@ -227,7 +245,7 @@ def modulo(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
         small = modulo(
             _quotient_all(rest, common), sympy.cancel(divisor / common), ranges
         )
-        return sympy.expand(common * small)
+        return expanded(common * small)
     return Mod(rest, divisor)
 
 
@@ -240,7 +258,7 @@ def _without_mods(expr: Expr, divisor: Expr) -> Expr:
         coefficient, rest = term.as_coeff_Mul()
         if isinstance(rest, Mod) and coefficient.is_positive:
             if _quotient(coefficient * rest.args[1], divisor) is not None:
-                term = sympy.expand(coefficient * rest.args[0])
+                term = expanded(coefficient * rest.args[0])
         terms.append(term)
     return sympy.Add(*terms)
 
@@ -286,7 +304,7 @@ def _cancel(expr: Expr, divisor: Expr, ranges: Ranges) -> tuple[Expr, Expr]:
 @lru_cache(maxsize=100_000)
 def _simplify(expr: Expr, ranges: tuple[tuple[sympy.Symbol, Expr], ...]) -> Expr:
     if not expr.has(FloorDiv, Mod):
-        return sympy.expand(expr)
+        return expanded(expr)
     table = dict(ranges)
 
     def visit(node: Expr) -> Expr:
@@ -294,12 +312,12 @@ def _simplify(expr: Expr, ranges: tuple[tuple[sympy.Symbol, Expr], ...]) -> Expr
             return node
         args = [visit(a) for a in node.args]
         if isinstance(node, FloorDiv | Mod):
-            whole = _recombine(sympy.expand(args[0]), table)
+            whole = _recombine(expanded(args[0]), table)
             reduced = floordiv if isinstance(node, FloorDiv) else modulo
             return reduced(whole, args[1], table)
         return node.func(*args)
 
-    return _recombine(sympy.expand(visit(expr)), table)
+    return _recombine(expanded(visit(expr)), table)
 
 
 def _recombine(expr: Expr, ranges: Ranges) -> Expr:
@@ -317,7 +335,7 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
                 *(f for f in sympy.Mul.make_args(term) if f != remainders[0])
             )
             above = floordiv(whole, divisor, ranges)
-            partner = sympy.expand(scale * divisor * above)
+            partner = expanded(scale * divisor * above)
             # The quotient may itself stand below a remainder: x//d % e is x%(d*e) // d.
             for n, other in enumerate(terms):
                 if n == m:
@@ -333,7 +351,7 @@ def _recombine(expr: Expr, ranges: Ranges) -> Expr:
                 else:
                     continue
                 kept = [t for k, t in enumerate(terms) if k not in (m, n)]
-                expr = sympy.expand(sympy.Add(*kept, merged))
+                expr = expanded(sympy.Add(*kept, merged))
                 changed = True
                 break
             if changed:
@@ -349,7 +367,7 @@ def _same_digits(term: Expr, scale: Expr, rest: Expr, ranges: Ranges) -> Expr | 
     divisor = rest.args[1]
     for part in sympy.Mul.make_args(term):
         if isinstance(part, FloorDiv) and part.args[1] == divisor:
-            alike = sympy.expand(term - scale * divisor * part) == ZERO
+            alike = expanded(term - scale * divisor * part) == ZERO
             if alike and modulo(part.args[0], divisor, ranges) == rest:
                 return part.args[0]
     return None
@@ -360,7 +378,7 @@ def _digit_above(term: Expr, step: Expr, above: Expr) -> Expr | None:
     for factor in sympy.Mul.make_args(term):
         if isinstance(factor, Mod) and factor.args[0] == above:
             others = sympy.Mul(*(f for f in sympy.Mul.make_args(term) if f != factor))
-            if sympy.expand(others - step) == ZERO:
+            if expanded(others - step) == ZERO:
                 return factor.args[1]
     return None
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import sympy
 
 from .attention_form import Attention
+from .indexing import expanded
 from .loops import Axis, Buffer, Expr
 from .print_triton_axes import offset_bound, static
 from .print_triton_schedule import power_of_two
@@ -66,7 +67,7 @@ def chunk_count(size: Expr) -> str:
     number = static(size)
     if number is not None:
         return str(-(-number // CHUNK))
-    return f"(({index_text(sympy.expand(size), {})[0]} + {CHUNK - 1}) // {CHUNK})"
+    return f"(({index_text(expanded(size), {})[0]} + {CHUNK - 1}) // {CHUNK})"
 
 
 class TileIndex:
@@ -80,11 +81,11 @@ class TileIndex:
     def __init__(
         self, index: Expr, first: Axis, second: Axis, axes: Iterable[Axis]
     ) -> None:
-        index = sympy.expand(index)
+        index = expanded(index)
         self.first = index.coeff(first.symbol, 1)
-        rest = sympy.expand(index - self.first * first.symbol)
+        rest = expanded(index - self.first * first.symbol)
         self.second = rest.coeff(second.symbol, 1)
-        self.base = sympy.expand(rest - self.second * second.symbol)
+        self.base = expanded(rest - self.second * second.symbol)
         ranges = {a.symbol: a.size for a in axes}
         self.wide = _beyond(index, ranges)
         self.wide_first = _beyond(self.first * first.symbol, ranges)

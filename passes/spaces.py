@@ -32,6 +32,7 @@ from .indexing import (
     ZERO,
     Index,
     contiguous_strides,
+    expanded,
     flatten,
     product,
     simplify,
@@ -44,7 +45,7 @@ n = sympy.Integer
 
 def same(first: Expr, second: Expr) -> bool:
     """True if two sizes are certainly equal."""
-    return bool(first == second or sympy.expand(first - second) == 0)
+    return bool(first == second or expanded(first - second) == 0)
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Frame:
             if size == ONE:
                 continue
             if dims and dims[-1][1] == flag:
-                dims[-1] = (sympy.expand(dims[-1][0] * size), flag)
+                dims[-1] = (expanded(dims[-1][0] * size), flag)
             else:
                 dims.append((size, flag))
         if any(folded) and not any(f for _, f in dims):
@@ -71,17 +72,17 @@ class Frame:
     @staticmethod
     def pointwise(numel: Expr) -> Frame:
         """The frame of element-wise work."""
-        return Frame(((sympy.expand(numel), False),))
+        return Frame(((expanded(numel), False),))
 
     @cached_property
     def full(self) -> Expr:
         """Number of points."""
-        return sympy.expand(product([s for s, _ in self.dims]))
+        return expanded(product([s for s, _ in self.dims]))
 
     @cached_property
     def kept(self) -> Expr:
         """Number of outer points."""
-        return sympy.expand(product([s for s, f in self.dims if not f]))
+        return expanded(product([s for s, f in self.dims if not f]))
 
     @property
     def folds(self) -> bool:
@@ -138,7 +139,7 @@ class Space:
         for shape in shapes:
             if numel != 0 and same(product(shape), numel):
                 for stride in contiguous_strides(shape):
-                    cuts[sympy.expand(stride)] = None
+                    cuts[expanded(stride)] = None
         return list(cuts)
 
     @property

@@ -9,7 +9,7 @@ import pytest
 import sympy
 import torch
 
-from srcjit.passes.indexing import FloorDiv, Mod, symbol
+from srcjit.passes.indexing import FloorDiv, Mod, expanded, symbol
 from srcjit.passes.lowerings.views import reshape_index
 
 SHAPES = [
@@ -68,3 +68,31 @@ def test_runs_with_symbols() -> None:
     assert index((a, b)) == (FloorDiv(a, 4), Mod(a, 4), b)
     back = reshape_index((4 * n, eight), (n, four, eight))
     assert back((n, a, b)) == (4 * n + a, b)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_multiplied_out(seed: int) -> None:
+    draw = random.Random(seed)
+    leaves = [*map(symbol, "ijn"), *map(sympy.Integer, (-3, -1, 0, 1, 2, 64))]
+
+    def made(depth: int) -> sympy.Expr:
+        if depth == 0:
+            return draw.choice(leaves)
+        first, second = made(depth - 1), made(draw.randrange(depth))
+        divisor = draw.choice([sympy.Integer(4), symbol("s")])
+        return draw.choice(
+            [
+                first + second,
+                first * second,
+                first - second,
+                first * (second + symbol("n")),
+                2 * (first + second),
+                FloorDiv(first, divisor),
+                symbol("i") ** 2 + first,
+                (first + 1) ** 2,
+            ]
+        )
+
+    for _ in range(20):
+        expr = made(draw.randint(0, 3))
+        assert expanded(expr) == sympy.expand(expr)
