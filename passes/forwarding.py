@@ -64,9 +64,8 @@ def _pass_by(node: fx.Node) -> None:
     base = node.args[0]
     while isinstance(base, fx.Node) and base.target in PARTS.values():
         before = base.args[0]
-        one, other = _indices(node, 1, base), _indices(base, 2, before)
-        apart = one and other and one[0] == other[0] and not _meet(one[1], other[1])
-        if not apart or not isinstance(before, fx.Node) or not _alike(before, base):
+        passes = apart(node, base, base)
+        if not passes or not isinstance(before, fx.Node) or not _alike(before, base):
             same = base.target is PARTS[node.target] and base.args[2:] == node.args[1:]
             if not same:
                 return
@@ -123,6 +122,12 @@ def _alike(one: fx.Node, other: fx.Node) -> bool:
     first, second = one.meta["val"], other.meta["val"]
     facts = (first.dtype, first.shape, first.stride())
     return facts == (second.dtype, second.shape, second.stride())
+
+
+def apart(shows: fx.Node, writes: fx.Node, whole: fx.Node) -> bool:
+    """Whether one node shows a part of a tensor that another, which writes to it, leaves alone."""
+    one, other = _indices(shows, 1, whole), _indices(writes, 2, whole)
+    return bool(one and other and one[0] == other[0] and not _meet(one[1], other[1]))
 
 
 def _indices(node: fx.Node, first: int, base: Any) -> tuple[int, range] | None:

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from .forwarding import PARTS, apart
 from .indexing import as_expr, contiguous_strides, product
 from .partition import base_of, is_view
 from .peaks import amount
@@ -48,7 +49,50 @@ def write_parts(graph: ATenGraph, mutations: Iterable[Mutation]) -> None:
         result = graph.results[mutation.output]
         source = graph.placeholders[mutation.input]
         if isinstance(result, fx.Node) and result.target in VIEW_OF:
+            _read_behind(result, source, order)
             _rewrite(result, source, order)
+
+
+def _read_behind(node: fx.Node, source: fx.Node, order: dict[fx.Node, int]) -> None:
+    """Lets what stands behind a write read other parts of the input than it writes from it.
+
+    `passes.forwarding` has them read the input, whose memory could then not be written. That
+    is what eager does.
+    """
+    writes = [node]
+    while isinstance(before := writes[-1].args[0], fx.Node) and before is not source:
+        if before.target not in VIEW_OF:
+            return
+        writes.append(before)
+    if before is not source:
+        return
+    for shown in list(source.users):
+        if shown.target in PARTS and all(apart(shown, w, source) for w in writes):
+            _show(shown, node, node, order)
+
+
+def _show(
+    shown: fx.Node, base: fx.Node, limit: fx.Node, order: dict[fx.Node, int]
+) -> None:
+    """Lets those readers of a view which stand behind a node read a view of `base`."""
+    if order[shown] > order[limit]:
+        shown.args = (base, *shown.args[1:])
+        return
+    late = [u for u in shown.users if order.get(u, len(order)) > order[limit]]
+    early = [u for u in shown.users if u not in late and is_view(u)]
+    if not late and not early:
+        return
+    with shown.graph.inserting_after(base):
+        copy = shown.graph.call_function(shown.target, (base, *shown.args[1:]))  # type: ignore[arg-type]
+    copy.meta = dict(shown.meta)
+    order[copy] = order[limit]
+    for user in late:
+        if user.op != "output":
+            user.replace_input_with(shown, copy)
+    for user in early:
+        _show(user, copy, limit, order)
+    if not copy.users:
+        shown.graph.erase_node(copy)
 
 
 def write_views(graph: ATenGraph, mutations: Iterable[Mutation]) -> None:
@@ -92,7 +136,8 @@ def _rewrite(node: fx.Node, source: fx.Node, order: dict[fx.Node, int]) -> None:
     size = tuple(map(as_expr, whole.size()))
     dense = tuple(map(as_expr, whole.stride())) == contiguous_strides(size)
     large = amount(product(size)) * whole.element_size() >= SMALLEST
-    if not dense or not large or _is_read_later(source, order[node], order):
+    moved = isinstance(node.args[1], fx.Node) and base_of(node.args[1]) is source
+    if not dense or not (large or moved) or _is_read_later(source, order[node], order):
         return
     part, written = whole, node
     shown: Any = source
@@ -110,22 +155,59 @@ def _rewrite(node: fx.Node, source: fx.Node, order: dict[fx.Node, int]) -> None:
         ):
             break
         written = value
-    given = value.meta.get("val") if isinstance(value, fx.Node) else None
+    if not isinstance(value, fx.Node):
+        return
+    given = value.meta.get("val")
     if not isinstance(given, torch.Tensor) or given.dtype is not whole.dtype:
         return
     if tuple(map(as_expr, given.size())) != tuple(map(as_expr, part.size())):
         return
     if 2 * amount(product(tuple(map(as_expr, part.size())))) > amount(product(size)):
         return
+    if _is_changed_there(value, source, shown):
+        return
+    read = _copy_of(value, node) if base_of(value) is source else value
     offset = part.storage_offset() - whole.storage_offset()
     node.target = aten.as_strided_scatter.default
     inner = node.args[1]
-    node.args = (source, value, tuple(part.size()), tuple(part.stride()), offset)
+    node.args = (source, read, tuple(part.size()), tuple(part.stride()), offset)
     node.kwargs = {}
     node.meta["part_of_input"] = True
     while isinstance(inner, fx.Node) and inner is not value:
         gone, inner = inner, inner.args[1]
         gone.graph.erase_node(gone)
+
+
+def _copy_of(value: fx.Node, reader: fx.Node) -> fx.Node:
+    """Adds a copy of what a node that writes a part reads elsewhere in the same input."""
+    with value.graph.inserting_before(reader):
+        copy = value.graph.call_function(aten.clone.default, (value,))
+    copy.meta = dict(value.meta)
+    with value.meta["val"].fake_mode:
+        copy.meta["val"] = value.meta["val"].clone()
+    return copy
+
+
+def _is_changed_there(value: fx.Node, source: fx.Node, shown: Any) -> bool:
+    """Whether a part is computed from what was there, element by element.
+
+    A kernel does that where it is (`passes.placement`), and needs no memory for the part.
+    """
+    there, open_, seen = False, [value], set[fx.Node]()
+    while open_:
+        node = open_.pop()
+        if node is source or node in seen:
+            if node is source:
+                return False
+            continue
+        seen.add(node)
+        if _shows(shown, node):
+            there = True
+        elif torch.Tag.pointwise in getattr(node.target, "tags", ()):
+            open_.extend(node.all_input_nodes)
+        elif base_of(node) is source:
+            return False
+    return there
 
 
 def _shows(shown: Any, node: Any) -> bool:

@@ -132,6 +132,8 @@ class _Finder:
         for memory in self._memories(whole, walk):
             if not self._may_lie(whole, memory):
                 continue
+            if any(self._reads_old(d, memory) for d in walk.computed):
+                continue
             found = dict(self._placed(whole, memory, walk.found))
             if len(found) < (memory is not whole) + 1:
                 continue
@@ -143,6 +145,11 @@ class _Finder:
             if peak <= self.peak:
                 self.places, self.peak = trial, peak
                 return
+
+    def _reads_old(self, d: Definition, memory: Definition) -> bool:
+        """Whether what is computed of a part reads what lay there before the part."""
+        there = {memory, *(o for o, p in self.places.items() if p.memory is memory)}
+        return bool(self._read_by([d]) & there)
 
     # ── where they can lie ────────────────────────────────────────────────────────────────
 
@@ -305,12 +312,14 @@ class _Parts:
     Attributes:
         found: Definitions, and where in the tensor they go.
         base: What the rest of it is; None if that is not one tensor of the same size.
+        computed: What the kernel of the whole computes of parts that lie there until then.
     """
 
     def __init__(self, finder: _Finder, whole: Definition) -> None:
         self.finder, self.whole = finder, whole
         self.found: list[tuple[Definition, Region]] = []
         self.base: Definition | None = None
+        self.computed: list[Definition] = []
         self._written: list[Region] = []
         ranges = tuple(Range(ZERO, ONE, n) for n in whole.size)
         region = Region(ranges, tuple(range(len(ranges))))
@@ -371,6 +380,7 @@ class _Parts:
             before = self._read_for(d, seen)
             if before is not None:
                 self.found.append((before, seen))
+                self.computed.append(d)
 
     def _read_for(self, d: Definition, region: Region) -> Definition | None:
         """What can lie in a part until what is computed of it goes there."""

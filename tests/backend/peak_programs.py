@@ -193,6 +193,12 @@ GIVEN: dict[str, str] = {
     "parts one by one": (
         "for j in range(4): x[j * 32:(j + 1) * 32].exp_()\n    return x[0] + 0"
     ),
+    "a part beside what is read": "x[10:60].exp_(); return x[0] + 0",
+    "a part of a part": "x[10:][:50].exp_(); return x[0] @ w",
+    "a border": "x[0] = 1; x[-1] = w[3]; return x[1:-1] * 2",
+    "columns beside what is read": "x[:, 0] = 1; x[:, 1] = 2; return x[:, 2:].sum(1)",
+    "views from before": "a = x[1:]; b = a[5:]; x[0].mul_(2); return b * 2, a.sum(), x",
+    "rows that move": "x[3] = x[5]; return x[7:].cumsum(0)",
     "products into parts": (
         "for j in range(4): torch.mm(w, w[:, j * 32:][:, :32], out=x[:, j * 32:][:, :32])"
     ),
