@@ -30,6 +30,7 @@ Ranges: TypeAlias = Mapping[sympy.Symbol, Expr]
 
 ZERO = sympy.Integer(0)
 ONE = sympy.Integer(1)
+_LARGE = sympy.Integer(2**40)
 
 __all__ = [
     "Index",
@@ -181,7 +182,17 @@ def is_less(expr: Expr, bound: Expr, ranges: Ranges) -> bool:
     if top is None:
         return False
     gap = expanded(bound - 1 - top)
-    return bool(gap.is_nonnegative)
+    return not _negative_for_large(gap) and bool(gap.is_nonnegative)
+
+
+def _negative_for_large(expr: Expr) -> bool:
+    """Whether an expression is negative where its symbols are large.
+
+    Nothing keeps them from it, so that it might be is out of the question then, which costs
+    sympy thousands of steps to find out.
+    """
+    large = dict.fromkeys(expr.free_symbols, _LARGE)
+    return bool(large) and bool(expr.xreplace(large).is_negative)
 
 
 def _quotient(term: Expr, divisor: Expr) -> Expr | None:
