@@ -27,7 +27,7 @@ def reports_of(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     assert done.returncode in statuses, done.stderr
