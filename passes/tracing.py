@@ -116,6 +116,7 @@ class _Tracing:
         self.inputs: list[Any] = []
         self.versions: list[tuple[torch.Tensor, int]] = []
         self.counter = WriteCounter()
+        self.windows: set[int] = set()
         self.planner = Planner(
             self.recorder, self.inputs, self.values, segment.grad_enabled
         )
@@ -216,13 +217,18 @@ class _Tracing:
         ):
             # PyTorch's functionalization adds such writes up.
             raise CannotRecord("it writes to an expanded tensor")
+        if self.windows and args and _writes(node) and self._is_windowed(args[0]):
+            # It has zeros between windows, and adds up windows that overlap.
+            raise CannotRecord("it may write to what `unfold` shows")
         written = (
             _writes(node) or kwargs.get("inplace") or kwargs.get("out") is not None
         )
         layouts = _layouts((*args, kwargs.get("out"))) if written else []
         self.recorder.writing = bool(written)
         looks = LOOK_AT_DATA.get(node.target)
-        if node.op == "call_function":
+        if node.target == "unfold" or node.target is torch.Tensor.unfold:
+            result = self._unfold(*args, **kwargs)
+        elif node.op == "call_function":
             function = looks.form if looks is not None else node.target
             result = cast(Callable[..., Any], function)(*args, **kwargs)
         elif node.op == "call_method":
@@ -238,6 +244,25 @@ class _Tracing:
         if node.target not in NEW_VIEW_IN_PLACE:
             self._keep_layouts(layouts)
         return result
+
+    def _unfold(self, x: torch.Tensor, dimension: int, size: Any, step: Any) -> Any:
+        """Windows that are apart are rows of blocks: a view that can be written to."""
+        result = x.unfold(dimension, size, step)
+        if x.dim() and all(type(n) is int for n in (*x.size(), size, step)):
+            dimension %= x.dim()
+            count = result.size(dimension)
+            if size <= step and count * step <= x.size(dimension):
+                blocks = x.narrow(dimension, 0, count * step)
+                rows = blocks.unflatten(dimension, (count, step))
+                window = rows.narrow(dimension + 1, 0, size)
+                return window.movedim(dimension + 1, -1)
+        self.windows.add(storage_key(x))
+        return result
+
+    def _is_windowed(self, written: Any) -> bool:
+        several = written if isinstance(written, (list, tuple)) else [written]
+        tensors = [t for t in several if isinstance(t, torch.Tensor)]
+        return any(storage_key(t) in self.windows for t in tensors)
 
     def _keep_layouts(
         self, layouts: list[tuple[torch.Tensor, tuple[Any, ...]]]

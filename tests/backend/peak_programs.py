@@ -61,6 +61,7 @@ TEXTS: dict[str, str] = {
     ),
     "diagonal": "y = x * 2; y.diagonal().add_(1); return y",
     "transposed view": "y = x * 2; y.t()[:64].mul_(2); return y",
+    "windows": "y = x * 2; y.unfold(0, 4, 4).mul_(3); return y",
     # out=
     "out of a sum": "y = torch.empty_like(x); torch.add(x, w, out=y); return y",
     "out of a product": "y = torch.empty_like(x); torch.mm(x, w, out=y); return y",
@@ -195,6 +196,7 @@ GIVEN: dict[str, str] = {
     ),
     "a part beside what is read": "x[10:60].exp_(); return x[0] + 0",
     "a part of a part": "x[10:][:50].exp_(); return x[0] @ w",
+    "windows": "x.unfold(1, 4, 8).mul_(3); return x[0] + 0",
     "a border": "x[0] = 1; x[-1] = w[3]; return x[1:-1] * 2",
     "columns beside what is read": "x[:, 0] = 1; x[:, 1] = 2; return x[:, 2:].sum(1)",
     "views from before": "a = x[1:]; b = a[5:]; x[0].mul_(2); return b * 2, a.sum(), x",
