@@ -8,7 +8,6 @@ called once, at the size at which it is timed, and its answer is compared with e
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.exit("this is a part of bench/gpu.py: `python bench/gpu.py --first` runs it")
 
+from bench.fresh import with_bytecode
 from bench.gpu import COMPETITORS
 from bench.gpu_answers import errors, outcomes
 from bench.gpu_workloads import WORKLOADS, Workload
@@ -39,15 +39,6 @@ leaves the bytecode of all modules, which pip makes of those that it installs.""
 
 FIRST = ("compile", "autotune", "jit", "jit autotune")
 """Competitors that compile."""
-
-
-def with_bytecode() -> dict[str, str]:
-    """The environment, but with bytecode written and kept, as that of PyTorch's modules is.
-
-    Where it is not, every process compiles all of a checkout's modules anew; installed ones
-    were compiled by pip.
-    """
-    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def first_calls(competitor: str, names: Sequence[str]) -> dict[str, float]:
