@@ -29,8 +29,9 @@ class Node:
 
 
 @pytest.fixture(autouse=True)
-def enabled() -> Iterator[None]:
+def enabled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert gc.isenabled()
+    monkeypatch.setattr(collector, "_unasked", 0)
     yield
     gc.enable()
 
@@ -124,6 +125,28 @@ def test_what_the_program_keeps_from_the_collector_stays_there() -> None:
         assert kept > collector.FROZEN and gc.get_freeze_count() > kept / 2
     finally:
         gc.unfreeze()
+
+
+def test_a_program_that_keeps_objects_is_seldom_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real, asked = gc.get_freeze_count, []
+
+    def count() -> int:
+        asked.append(real())
+        return asked[-1]
+
+    monkeypatch.setattr(gc, "get_freeze_count", count)
+    gc.freeze()
+    try:
+        for _ in range(collector.UNASKED + 1):
+            collector.Hold().release(True)
+    finally:
+        gc.unfreeze()
+    assert len(asked) == 1
+    collector.Hold().release(True)
+    collector.Hold().release(True)
+    assert len(asked) == 3 and asked[-1] <= collector.FROZEN
 
 
 def interrupted_at(count: int, call: Callable[[], Any]) -> bool:
