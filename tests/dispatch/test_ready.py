@@ -13,6 +13,7 @@ PROGRAM = """
 import gc, sys, weakref
 import torch
 import srcjit
+from srcjit.runtime import cpp_build
 
 class Node:
     pass
@@ -44,6 +45,10 @@ loaded = set(sys.modules)
 torch.testing.assert_close(srcjit.jit(g)(x, x), g(x, x))
 late = [n for n in set(sys.modules) - loaded if n.startswith(("sympy.", "torch._dynamo"))]
 assert not late, late
+
+# The launcher is built beside the imports, and nobody asks for a compiler twice.
+asked = [f.cache_info().misses for f in (cpp_build._toolchain, cpp_build.start_launcher)]
+assert torch.cuda.is_available() or asked == [1, 1], asked
 """
 
 
