@@ -193,12 +193,11 @@ def poisoned() -> Iterator[None]:
     # Not above: `--first` counts what srcjit imports.
     from srcjit.runtime import large_memory
 
-    usual, large_memory.LARGE = large_memory.LARGE, 1 << 62
     try:
-        yield
+        with large_memory.c_librarys():
+            yield
     finally:
         mallopt(-6, 0)
-        large_memory.LARGE = usual
 
 
 def prepare(program: Workload, candidate: str) -> Callable[[], Any]:

@@ -65,11 +65,8 @@ def _prepared(name: str, rows: int = 1) -> dict[str, Call]:
 
 
 def _with_malloc(call: Call) -> Any:
-    usual, large_memory.LARGE = large_memory.LARGE, 1 << 62
-    try:
+    with large_memory.c_librarys():
         return call()
-    finally:
-        large_memory.LARGE = usual
 
 
 def _in_turn(calls: list[Call]) -> Call:

@@ -16,8 +16,10 @@ is made; until then, and where there is no compiler or no Linux, the C library's
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 import torch
@@ -39,6 +41,7 @@ that comes back in 512 pieces. Elsewhere pages may have to be moved to make a hu
 """
 
 _made = 0
+_is_wanted = True
 _module: ModuleType | None = None
 _is_possible = sys.platform == "linux"
 
@@ -67,12 +70,23 @@ def give_back() -> None:
         _module.keep(_module.keep(0))
 
 
+@contextlib.contextmanager
+def c_librarys() -> Iterator[None]:
+    """Large results have the C library's memory meanwhile; for measurements."""
+    global _is_wanted
+    before, _is_wanted = _is_wanted, False
+    try:
+        yield
+    finally:
+        _is_wanted = before
+
+
 def empty_large_cpu(
     size: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype
 ) -> torch.Tensor:
     """`empty_cpu` for what may be large, and will be written all over."""
     global _made
-    if math.prod(size) * dtype.itemsize >= LARGE:
+    if _is_wanted and math.prod(size) * dtype.itemsize >= LARGE:
         _made += 1
         # A first call has enough to compile.
         module = _module or (loaded() if _made > 1 else None)
