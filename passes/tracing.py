@@ -227,7 +227,7 @@ class _Tracing:
         self.recorder.writing = bool(written)
         looks = LOOK_AT_DATA.get(node.target)
         if node.target == "unfold" or node.target is torch.Tensor.unfold:
-            result = self._unfold(*args, **kwargs)
+            result = cast(Callable[..., Any], self._unfold)(*args, **kwargs)
         elif node.op == "call_function":
             function = looks.form if looks is not None else node.target
             result = cast(Callable[..., Any], function)(*args, **kwargs)
@@ -253,7 +253,8 @@ class _Tracing:
             count = result.size(dimension)
             if size <= step and count * step <= x.size(dimension):
                 blocks = x.narrow(dimension, 0, count * step)
-                rows = blocks.unflatten(dimension, (count, step))
+                sizes = (*x.shape[:dimension], count, step, *x.shape[dimension + 1 :])
+                rows = blocks.view(sizes)
                 window = rows.narrow(dimension + 1, 0, size)
                 return window.movedim(dimension + 1, -1)
         self.windows.add(storage_key(x))
