@@ -34,7 +34,7 @@ from .decompositions import decompositions
 from .evaluate.raising import OWN_NAMESPACES, operator_may_raise
 from .forwarding import PARTS, forward_parts
 from .graph_modules import graph_module
-from .partition import base_of, find_cut, is_random, is_view
+from .partition import base_of, descendants, find_cut, is_random, is_view
 from .plans import (
     ATenGraph,
     Backward,
@@ -179,6 +179,10 @@ def _with_backward(traced: Traced) -> Functional:
         order.setdefault(gradient, len(order))
     own = {n for n in late if n.meta.get("segment_node") is None}
     backward = _extract(traced.recorder, inputs, list(order), own)
+    _compute_late(backward, len(cut.saved))
+    for node, kept in zip(backward.placeholders, saved, strict=False):
+        alone = isinstance(kept, SavedOutput) and kept.index >= len(traced.results)
+        node.meta["saved"] = "alone" if alone else "shared"
     if len(tangents) > 1:
         _can_lack_tangents(backward, [n.name for n in inputs[len(cut.saved) :]])
     plain = range(len(traced.results))
@@ -270,6 +274,38 @@ def _dependence(graph: ATenGraph, saved: int) -> tuple[tuple[int, ...], ...]:
             *(known[i] for i in node.all_input_nodes)
         )
     return tuple(tuple(sorted(known[r])) for r in graph.results)
+
+
+def _compute_late(graph: ATenGraph, saved: int) -> None:
+    """Moves what is computed again from saved values to where it is first read.
+
+    What is computed from tangents stays in its order. Passes that compare the memory that a
+    graph holds take the order of its nodes to be eager's.
+    """
+    late = descendants(graph.graph_module.graph, set(graph.placeholders[saved:]))
+    nodes = [n for n in graph.graph_module.graph.nodes if n.op != "placeholder"]
+    place = {n: i for i, n in enumerate(nodes)}
+    moved: set[fx.Node] = set()
+    last = nodes[-1]
+    for node in nodes:
+        if node not in late and node is not last:
+            continue
+        early: set[fx.Node] = set()
+        waiting = [node]
+        while waiting:
+            for operand in waiting.pop().all_input_nodes:
+                if (
+                    operand in place
+                    and operand not in late
+                    and (operand not in moved and operand not in early)
+                ):
+                    early.add(operand)
+                    waiting.append(operand)
+        for n in sorted(early, key=place.__getitem__):
+            last.prepend(n)
+        moved |= early
+        if node is not last:
+            last.prepend(node)
 
 
 def _merge_equal(graph: fx.Graph) -> dict[fx.Node, fx.Node]:

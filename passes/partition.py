@@ -92,7 +92,7 @@ def find_cut(
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
     tangents = set(tangents)
-    late = _descendants(graph, tangents)
+    late = descendants(graph, tangents)
     wanted = _ancestors(gradients)
     ends = {n for n in wanted if n in late and n not in tangents}
     needed: set[fx.Node] = set()
@@ -233,7 +233,8 @@ def _hint(number: int | torch.SymInt) -> int:
     return int(hint) if hint is not None else 4096
 
 
-def _descendants(graph: fx.Graph, roots: set[fx.Node]) -> set[fx.Node]:
+def descendants(graph: fx.Graph, roots: set[fx.Node]) -> set[fx.Node]:
+    """The nodes that are computed from some, and these."""
     found = set(roots)
     for node in graph.nodes:
         if any(i in found for i in node.all_input_nodes):

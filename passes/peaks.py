@@ -14,7 +14,9 @@ After, if that is more at once than eager holds (`passes.grouping.plan` plans ag
     group 3 over n      three
     group 2             aten.mm.default(three, w)
 
-What inputs and constants take is not counted: it is the same either way. Symbolic sizes are
+What inputs and constants take is not counted: it is the same either way. What a backward graph
+is given that nobody else holds is: it goes when it was last read. Eager is given everything that
+the graph computes from such values alone and then reads with tangents, too. Symbolic sizes are
 taken to be one large number each.
 """
 
@@ -56,7 +58,8 @@ def planned_peak(
         if group is not None and (d.kind == EXTERN or d in plan.stored):
             made.setdefault(group.number, []).append(d)
     steps = [(made.get(g.number, ()), g.reads) for g in plan.groups]
-    return _peak(plan.lowered, steps, places or {})
+    given = {d for d in plan.lowered.definitions if _saved(d) == "alone"}
+    return _peak(plan.lowered, steps, places or {}, given)
 
 
 def eager_peak(
@@ -69,7 +72,20 @@ def eager_peak(
         read: What the computation of a definition reads.
     """
     made = [d for d in lowered.definitions if d.computed or d.kind == EXTERN]
-    return _peak(lowered, [((d,), tuple(read(d))) for d in made], {})
+    given = {d for d in lowered.definitions if _saved(d) is not None}
+    if not given:
+        return _peak(lowered, [((d,), tuple(read(d))) for d in made], {})
+    early = set(given)
+    steps: list[Step] = []
+    for d in lowered.definitions:
+        operands = tuple(read(d)) if d.kind != SOURCE else ()
+        if operands and all(_base(o) in early for o in operands):
+            early.add(d)
+        elif d.computed or d.kind == EXTERN:
+            steps.append(((d,), operands))
+    wanted = {_base(o) for _, operands in steps for o in operands} & early
+    held = {d for d in wanted if _saved(d) != "shared"}
+    return _peak(lowered, steps, {}, held)
 
 
 def running_totals(lowered: Lowered) -> set[Definition]:
@@ -107,8 +123,17 @@ def running_totals(lowered: Lowered) -> set[Definition]:
     return found
 
 
+def _saved(d: Definition) -> str | None:
+    """Whether a backward graph is given it, "alone" or "shared" with others that hold it."""
+    found: str | None = d.node.meta.get("saved") if d.kind == SOURCE else None
+    return found
+
+
 def _peak(
-    lowered: Lowered, steps: Sequence[Step], places: Mapping[Definition, Definition]
+    lowered: Lowered,
+    steps: Sequence[Step],
+    places: Mapping[Definition, Definition],
+    given: Iterable[Definition] = (),
 ) -> float:
     def memory(d: Definition) -> Definition:
         return places.get(_base(d), _base(d))
@@ -123,16 +148,15 @@ def _peak(
     freed: dict[int, list[Definition]] = {}
     for d, number in last.items():
         freed.setdefault(number, []).append(d)
-    now = peak = 0.0
-    held: set[Definition] = set()
+    held = set(given)
+    now = peak = sum(map(_bytes, held))
+    inputs = {d for d in last if d.kind == SOURCE} - held
     for number, (made, _) in enumerate(steps):
-        new = {memory(d) for d in made} - held
+        new = {memory(d) for d in made} - held - inputs
         held.update(new)
-        now += sum(_bytes(d) for d in new if d.kind != SOURCE)
+        now += sum(map(_bytes, new))
         peak = max(peak, now)
-        now -= sum(
-            _bytes(d) for d in freed.get(number, ()) if d in held and d.kind != SOURCE
-        )
+        now -= sum(_bytes(d) for d in freed.get(number, ()) if d in held)
     return peak
 
 
