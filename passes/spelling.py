@@ -254,10 +254,16 @@ def in_place_form(target: Any) -> Any:
 
 
 def out_form(target: Any) -> Any:
-    """The overload that writes into given memory what an ATen operator returns, or None."""
+    """The overload that writes into given memory what an ATen operator returns, or None.
+
+    Losses have none: those that are reduced write what they reduce there first, over whatever
+    lies behind it, and move the memory (`mse_loss.out`).
+    """
     if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
         return None
     if any(str(r.type) != "Tensor" for r in target._schema.returns):
+        return None
+    if any(a.name == "reduction" for a in target._schema.arguments):
         return None
     own = [(a.name, str(a.type)) for a in target._schema.arguments]
     packet = target.overloadpacket
