@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Container
 from typing import TYPE_CHECKING
 
 from ..kinds import is_a
+from ..reachable import parts_of
 from .breaks import Break
 from .frames import Frame
+from .lazy import LazyItems
 from .sources import Global, Item, Source
-from .values import Known, Value, is_constant
+from .values import (
+    IteratorValue,
+    Known,
+    Scalar,
+    TensorValue,
+    Value,
+    is_constant,
+)
 
 if TYPE_CHECKING:
     from .evaluator import Evaluator
@@ -194,11 +204,40 @@ def _store_cell(ev: Evaluator, frame: Frame, name: str, value: Value) -> None:
     ev.effect(replay, value)
 
 
-def save_old(ev: Evaluator, target: Source, below_only: bool = False) -> None:
+def held_by_variables(ev: Evaluator) -> frozenset[int]:
+    """Returns the ids of the objects that only live because variables hold them.
+
+    Tensors are not among them: they may go as soon as nothing computes with them.
+    """
+    stack = [value for frame in ev.frames for value in frame.env.values()]
+    found: set[int] = set()
+    looked: set[int] = set()
+    while stack:
+        value = stack.pop()
+        if id(value) in looked or isinstance(value, TensorValue | Scalar):
+            continue
+        looked.add(id(value))
+        if isinstance(value, IteratorValue) and isinstance(value.items, LazyItems):
+            # To look at its items is to take them all; what it has yielded it does not hold.
+            continue
+        if getattr(value, "source", None) is None:
+            stack += () if isinstance(value, Known) else parts_of(value)
+        elif not (isinstance(value, Known) and is_constant(value.obj)):
+            found.add(id(value))
+    return frozenset(found)
+
+
+def save_old(
+    ev: Evaluator,
+    target: Source,
+    below_only: bool = False,
+    held: Container[int] = (),
+) -> None:
     """Before `target` is overwritten: holds what was read from it in residual variables.
 
     Values are printed by their source path; after the write the path leads elsewhere. With
-    `below_only` the object at `target` stays, and its items or attributes change.
+    `below_only` the object at `target` stays, and its items or attributes change. Those
+    whose ids are `held` are, even if nothing reads them any more.
     """
     text = target.residual
     for value, first in list(ev.memo.values()):
@@ -216,7 +255,8 @@ def save_old(ev: Evaluator, target: Source, below_only: bool = False) -> None:
         if getattr(value, "name", None) is None and hasattr(value, "source"):
             name = ev.residual.fresh(first.hint)
             ev.residual.emit(f"{name} = {path}")
-            ev.residual.saved.add(name)
+            if id(value) not in held:
+                ev.residual.saved.add(name)
             ev.journal.set_attr(value, "name", name)
 
 

@@ -12,7 +12,7 @@ from ..kinds import is_a
 from . import default_dicts, enums
 from .breaks import Break, raising, unknown_operand
 from .modules import MODULE_TABLES, module_keys
-from .names import save_old
+from .names import held_by_variables, save_old
 from .sources import Attribute, Item
 from .values import (
     DefaultDictValue,
@@ -334,12 +334,16 @@ def effect_if_outside(
         kind = base.cls if isinstance(base, (DictValue, SetValue)) else list
         ev.guards.mutated(base.source.guard, kind)
     residual = ev.residual
+    held: frozenset[int] = frozenset()
     if overwrites:
         ev.journal.set_attr(ev, "removes", True)
+        held = held_by_variables(ev)
 
     def replay() -> None:
         if base.source is not None and overwrites:
-            save_old(ev, base.source, below_only=True)
+            # What is taken out is bound behind the effect.
+            now = held | held_by_variables(ev)
+            save_old(ev, base.source, below_only=True, held=now)
         action(residual, residual.reify(base))
 
     ev.effect(replay, base, *values)

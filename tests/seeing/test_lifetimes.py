@@ -517,6 +517,32 @@ def while_(x: Tensor) -> Tensor:
     return x + 1
 
 
+def held_twice(x: Tensor) -> Tensor:
+    one = Noted("one")
+    other = one
+    del one
+    note("goes on")
+    return x + 1
+
+
+def held_by_a_list(x: Tensor) -> Tensor:
+    one = Noted("one")
+    if x.sum().item() < 1e9:
+        several = [one]
+        del one
+        note("in")
+    note("behind")
+    return x + 1
+
+
+def taken_out(x: Tensor) -> Tensor:
+    TABLE[:] = [Noted("one")]
+    note("made")
+    one = TABLE.pop()
+    note("taken")
+    return x + 1
+
+
 def recursion(x: Tensor) -> Tensor:
     return recursive(x, 2)
 
@@ -576,6 +602,9 @@ PROGRAMS: list[Callable[[Tensor], Any]] = [
     try_in_loop,
     with_in_loop,
     while_,
+    held_twice,
+    held_by_a_list,
+    taken_out,
     recursion,
     raised,
 ]
