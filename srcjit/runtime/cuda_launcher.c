@@ -323,7 +323,7 @@ static PyObject *front(PyObject *module, PyObject *otherwise) {
 /* ── the module ────────────────────────────────────────────────────────────────────────── */
 
 /* connect(torch.Tensor, exchange capsule, address of cuLaunchKernel) -> whether these can be used;
-   must be called once, before anything that `bind` returned. */
+   must be called before anything that `bind` returned; later calls must say the same. */
 static PyObject *connect(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *type, *capsule;

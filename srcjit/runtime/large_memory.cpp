@@ -307,6 +307,18 @@ PyObject *keep(PyObject *, PyObject *args) {
     return PyLong_FromLongLong(wanted);
 }
 
+/* drop() -> None: unmaps what is in the pool. Not `keep(0)` and back: of two threads that do that
+   at once the second would find 0, and nothing would be kept any more. */
+PyObject *drop(PyObject *, PyObject *) {
+    Py_BEGIN_ALLOW_THREADS
+    pthread_mutex_lock(&lock);
+    Block *all = everything();
+    pthread_mutex_unlock(&lock);
+    unmap_all(all);
+    Py_END_ALLOW_THREADS
+    Py_RETURN_NONE;
+}
+
 /* kept() -> bytes in the pool */
 PyObject *kept(PyObject *, PyObject *) {
     pthread_mutex_lock(&lock);
@@ -319,6 +331,7 @@ PyMethodDef methods[] = {
     {"place", place, METH_VARARGS,
      "place(implementation, size, stride, limit) -> whether that tensor has got memory"},
     {"keep", keep, METH_VARARGS, "keep(most) -> bytes that the pool could keep until now"},
+    {"drop", drop, METH_NOARGS, "drop() -> None: unmaps what is in the pool"},
     {"kept", kept, METH_NOARGS, "kept() -> bytes in the pool"},
     {NULL, NULL, 0, NULL},
 };

@@ -67,7 +67,7 @@ def loaded(wait: bool = False) -> ModuleType | None:
 def give_back() -> None:
     """Unmaps what is kept for later results."""
     if _module is not None:
-        _module.keep(_module.keep(0))
+        _module.drop()
 
 
 @contextlib.contextmanager

@@ -53,8 +53,8 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     usual = module.keep(0)
     module.keep(usual)
     yield module
-    module.keep(0)
     module.keep(usual)
+    module.drop()
 
 
 def large(mib: int = 32) -> torch.Tensor:
@@ -89,7 +89,6 @@ def test_the_rest_of_slow_huge_pages_is_small_ones(
     monkeypatch.setattr(large_memory, "SLOW", -1)
     made = large()
     assert faults(lambda: made.fill_(1)) > 7000
-    monkeypatch.setattr(large_memory, "SLOW", NEVER_SLOW)
     monkeypatch.setattr(large_memory, "SLOW", NEVER_SLOW)
     # They are kept, too, but after some uses huge ones are tried again.
     uses = 0
@@ -300,6 +299,26 @@ def test_reset_gives_all_back(memory: ModuleType) -> None:
     del x
     srcjit.reset()
     assert memory.kept() == 0
+
+
+def test_threads_that_give_back_at_once_leave_the_limit(memory: ModuleType) -> None:
+    interval = sys.getswitchinterval()
+
+    def work() -> None:
+        for _ in range(3000):
+            large_memory.give_back()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    large()
+    assert memory.kept() == 32 * MIB
 
 
 def test_measurements_can_do_without(memory: ModuleType) -> None:
