@@ -48,7 +48,7 @@ _SAME_VALUE = frozenset(
 _OURS = frozenset(
     """
     torch math operator triton tl cpp_kernels empty_cpu empty_large_cpu empty_cuda laid_out
-    checks launch precompile Graphs first_derivative unpacked
+    checks launch precompile Graphs first_derivative unpacked attend_cpu attend_cuda
     """.split()
 )
 """What emitted functions have their modules' globals for."""

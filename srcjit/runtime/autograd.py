@@ -39,12 +39,20 @@ def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
+_SHOWN_UNCHECKED = all(
+    hasattr(torch._C._autograd.SavedTensor, name) for name in ("data", "unpack")
+)
+"""Whether this PyTorch shows what it has saved without checking it."""
+
+
 def unpacked(ctx: Any, wanted: Sequence[bool]) -> list[torch.Tensor]:
     """Returns the saved tensors, of which only those that are wanted are checked.
 
     Autograd refuses a saved tensor that was written to since it was saved. Those that are
-    not wanted are given as they are.
+    not wanted are given as they are; where PyTorch cannot, they are checked, too.
     """
+    if not _SHOWN_UNCHECKED:
+        return [*ctx.saved_tensors]
     found = []
     for saved, want in zip(ctx._raw_saved_tensors, wanted, strict=True):
         # What a user's hook has packed is not checked.

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import srcjit
+from srcjit.passes import attention_library, record
+from srcjit.runtime import autograd
 
 
 def a_view_of_what_is_returned(a, b, w):
@@ -113,8 +118,46 @@ def test_what_hooks_pack_is_unpacked() -> None:
     assert seen
 
 
+def test_without_a_look_at_what_is_saved_all_of_it_is_checked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(autograd, "_SHOWN_UNCHECKED", False)
+    more = [p for p in PROGRAMS if p not in REFUSED and outcome(srcjit.jit(p))[0]]
+    assert more
+
+    def two(a, b):
+        return a.exp(), b.exp()
+
+    def gradient(function: Callable[..., Any]) -> Any:
+        leaves = [torch.full((2, 2), 3.0).requires_grad_() for _ in range(2)]
+        return torch.autograd.grad(function(*leaves)[0].sum(), leaves[0])
+
+    torch.testing.assert_close(gradient(srcjit.jit(two)), gradient(two))
+
+
+def imported_by_emitted_text() -> set[str]:
+    """Names in the import statements that the passes hold as text."""
+    found = {function for _, function in attention_library._FUNCTIONS.values()}
+    found |= {"empty_cpu", "empty_large_cpu"}
+    for path in Path(record.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            form = r"(?:from [\w.]+ )?import (?:[\w.]+ as )?([\w, ]+)"
+            line = re.fullmatch(form, node.value)
+            found |= set(line[1].split(", ")) if line else set()
+    return found
+
+
+def test_no_parameter_has_the_name_of_an_import() -> None:
+    names = imported_by_emitted_text()
+    assert {"torch", "tl", "launch", "unpacked"} <= names
+    assert not [name for name in names if record.apart(name) == name]
+
+
 OURS = (
     "empty_cpu",
+    "attend_cpu",
     "checks",
     "laid_out",
     "unpacked",
