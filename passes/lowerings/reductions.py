@@ -73,6 +73,7 @@ def fold(
 ) -> Definition:
     """Folds `x` converted to `dtype`."""
     result = torch.int64 if kind.startswith("arg") else dtype
+    starts = kind == "sum" and dtype.is_floating_point and count(x.size, reduced) == 1
 
     def value(read: Read, index: Index) -> Value:
         element = cast(read(x, index), dtype)
@@ -81,7 +82,6 @@ def fold(
             element = op("add", element, Const(0.0, dtype))
         return element
 
-    starts = kind == "sum" and dtype.is_floating_point and count(x.size, reduced) == 1
     return b.reduction(kind, x.size, reduced, value, result, name)
 
 
