@@ -13,7 +13,9 @@ After:
 That has no loop form, so the host calls it, and `passes.in_place` lets it write into `keys`.
 The place is counted from where `keys` begins, which `node.meta["part_of_input"]` says.
 A cache of keys and values then costs a decoder the bytes of one token, as it does in eager
-mode. Small inputs stay as they are: a kernel that copies them all is as fast as a call.
+mode. Small inputs stay as they are: a kernel that copies them all is as fast as a call. But
+what moves within an input (`rows[:1] = rows[-1:]`) is written like that in small ones, too: a
+kernel of all of it would read where it writes, and need a copy of the whole.
 """
 
 from __future__ import annotations
