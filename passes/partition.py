@@ -201,8 +201,6 @@ def _saved_for_others(
     saved_for: dict[fx.Node, set[fx.Node]] = {n: set() for n in exposed}
     wrong = set()
     for node in reversed(graph.nodes):
-        if node.op == "output":
-            continue
         if node not in late:
             found = set().union(*(goes_with.get(u, ()) for u in node.users))
             goes_with[node] = found
