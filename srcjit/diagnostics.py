@@ -8,8 +8,7 @@ Every message about a user's program is a `Diagnostic`. Its code stands in one t
        |
     14 |     print(h.mean())
        |     ^^^^^^^^^^^^^^^
-       = note: splits `forward` into 2 segments; live: `h`
-       = help: move the call after the loop
+       = help: move the call out of the function, or behind its last tensor operation
 
 There are three classes of trouble, and one exception for each: `UserError` (srcjit was
 used in a way that cannot mean anything), `GraphBreak` (a limitation: Python runs the
