@@ -66,7 +66,7 @@ def main() -> None:
     """Compiles PyTorch functions by rewriting their source, and shows what runs."""
 
 
-@main.command()
+@main.command(short_help="Print the module emitted for each specialization.")
 @_script_options
 @click.option(
     "--stage",
@@ -129,7 +129,7 @@ def emit(
             raise failure
 
 
-@main.command()
+@main.command(short_help="Print segments, graph breaks, guards and recompilations.")
 @_script_options
 def explain(
     script: str, arguments: tuple[str, ...], fn: str | None, args: str | None
@@ -144,7 +144,7 @@ def explain(
             raise failure
 
 
-@main.command()
+@main.command(short_help="Name the first stage that differs from eager.")
 @_script_options
 def bisect(
     script: str, arguments: tuple[str, ...], fn: str | None, args: str | None

@@ -78,6 +78,11 @@ def run(*arguments):
 # ── What is printed ─────────────────────────────────────────────────────────────────
 
 
+def test_help_shows_whole_sentences():
+    commands = run("--help").stdout.partition("Commands:\n")[2].splitlines()
+    assert len(commands) == 3 and not any(c.endswith("...") for c in commands)
+
+
 def test_emit_prints_modules_and_nothing_else(script):
     result = run("emit", script, "--", "a", "-b")
     assert result.exit_code == 0
