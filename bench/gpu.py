@@ -116,6 +116,8 @@ def in_turn(names: list[str], turn: int) -> list[str]:
     >>> [in_turn(["a", "b", "c"], turn) for turn in range(3)]
     [['a', 'b', 'c'], ['a', 'c', 'b'], ['b', 'c', 'a']]
     """
+    if not names:  # each has a problem, which the report names
+        return []
     first = turn // 2 % len(names)
     turned = names[first:] + names[:first]
     return turned if turn % 2 == 0 else [turned[0], *reversed(turned[1:])]
