@@ -16,7 +16,7 @@ import threading
 
 import torch
 
-from srcjit import collector
+from srcjit import collector, control
 from srcjit.runtime import cpp_build, cuda_launcher, triton_available
 
 MODULES = (
@@ -33,7 +33,6 @@ MODULES = (
 
 ON_GPU = ("srcjit.runtime.triton_library", "triton.compiler.code_generator")
 
-_lock = threading.Lock()
 _loaded = threading.Event()
 
 
@@ -44,35 +43,40 @@ def load_compiler() -> None:
     """
     if _loaded.is_set():
         return
-    with _lock:
-        if _loaded.is_set():
-            return
-        collecting = gc.isenabled()
-        if collecting:
-            # What is young grows old together with the modules, so garbage goes first.
-            gc.collect(1)
-        try:
-            gc.disable()
-            on_gpu = torch.cuda.is_available() and triton_available()
-            if on_gpu:
-                _start_reading_triton()
-            building = threading.Thread(
-                target=_build_launcher, args=(on_gpu,), name="srcjit-build", daemon=True
-            )
-            building.start()
-            for name in MODULES:
-                importlib.import_module(name)
-            if on_gpu:
-                for name in ON_GPU:
-                    importlib.import_module(name)
-            # So that nobody asks for the C++ compiler meanwhile, a second time.
-            building.join()
-            if collecting:
-                collector.grow_old()
-            _loaded.set()
-        finally:
-            if collecting:
-                gc.enable()
+    collecting = gc.isenabled()
+    if collecting:
+        # What is young grows old together with the modules, so garbage goes first; and
+        # before the lock is taken, because finalizers may compile.
+        gc.collect(1)
+    hold = collector.Hold()
+    try:
+        # A fork waits for it. A child would wait for ever for a module that a thread which
+        # it lacks was importing.
+        with control.compile_lock:
+            if not _loaded.is_set():
+                _load(collecting)
+    finally:
+        hold.release(False)
+
+
+def _load(collecting: bool) -> None:
+    on_gpu = torch.cuda.is_available() and triton_available()
+    if on_gpu:
+        _start_reading_triton()
+    building = threading.Thread(
+        target=_build_launcher, args=(on_gpu,), name="srcjit-build", daemon=True
+    )
+    building.start()
+    for name in MODULES:
+        importlib.import_module(name)
+    if on_gpu:
+        for name in ON_GPU:
+            importlib.import_module(name)
+    # So that nobody asks for the C++ compiler meanwhile, a second time.
+    building.join()
+    if collecting:
+        collector.grow_old()
+    _loaded.set()
 
 
 def _start_reading_triton() -> None:

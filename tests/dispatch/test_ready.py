@@ -52,12 +52,71 @@ assert torch.cuda.is_available() or asked == [1, 1], asked
 """
 
 
+FINALIZER = """
+import faulthandler, torch, srcjit
+faulthandler.dump_traceback_later(60, exit=True)
+found = []
+double = srcjit.jit(lambda x: x * 2)
+more = srcjit.jit(lambda x: x + 1)
+
+class Node:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        found.append(double(torch.ones(2)))
+
+Node()
+assert torch.equal(more(torch.ones(2)), torch.full((2,), 2.0))
+assert len(found) == 1 and torch.equal(found[0], torch.full((2,), 2.0))
+"""
+
+FORK = """
+import faulthandler, gc, os, sys, threading, time
+import torch, srcjit
+from srcjit import ready
+
+def call():
+    assert srcjit.jit(lambda x: x + 1)(torch.ones(1)).item() == 2
+
+thread = threading.Thread(target=call)
+thread.start()
+while "torch._dynamo" not in sys.modules:
+    time.sleep(0.001)
+assert not ready._loaded.is_set()
+child = os.fork()
+if child == 0:
+    faulthandler.dump_traceback_later(60, exit=True)
+    assert gc.isenabled()
+    call()
+    os._exit(0)
+status = os.waitpid(child, 0)[1]
+thread.join()
+assert status == 0 and gc.isenabled()
+"""
+
+
 @pytest.mark.parametrize(
     ("collecting", "frozen"), [(True, False), (True, True), (False, False)]
 )
 def test_a_first_call(collecting: bool, frozen: bool, tmp_path: Path) -> None:
-    script = tmp_path / "program.py"
-    script.write_text(PROGRAM.format(collecting=collecting, frozen=frozen))
+    succeeds(PROGRAM.format(collecting=collecting, frozen=frozen), tmp_path)
+
+
+def test_a_finalizer_may_make_the_first_call(tmp_path: Path) -> None:
+    """What is collected in front of the imports is the program's, and may compile."""
+    succeeds(FINALIZER, tmp_path)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_waits_for_the_imports(tmp_path: Path) -> None:
+    succeeds(FORK, tmp_path)
+
+
+def succeeds(program: str, folder: Path) -> None:
+    """Runs a program in a process of its own."""
+    script = folder / "program.py"
+    script.write_text(program)
     done = subprocess.run(
         [sys.executable, script],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
