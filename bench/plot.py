@@ -40,7 +40,7 @@ def draw(measured: dict[str, Any], names: Sequence[str], file: Path) -> None:
     found = [n for n in (names or rows) if "floor" in rows[n]]
     shown = {c: bar for c, bar in BARS.items() if any(c in rows[n] for n in found)}
     height = 0.8 / len(shown)
-    figure, axes = pyplot.subplots(figsize=(8.5, 0.42 * len(found) + 1.2))
+    figure, axes = pyplot.subplots(figsize=(8.5, 0.55 * len(found) + 1.2))
     for place, (competitor, (label, colour)) in enumerate(shown.items()):
         offset = (place - (len(shown) - 1) / 2) * height
         for at, name in enumerate(found):
@@ -57,14 +57,14 @@ def draw(measured: dict[str, Any], names: Sequence[str], file: Path) -> None:
             )
             if ratio > FURTHEST:
                 axes.text(
-                    FURTHEST - 0.03,
+                    FURTHEST + 0.03,
                     at + offset,
                     f"{ratio:.1f}",
-                    ha="right",
-                    va="center",
-                    fontsize=6,
+                    ha="left",
+                    va="center_baseline",
+                    fontsize=5.5,
                 )
-    axes.axvline(1.0, color="black", linewidth=0.8)
+    axes.vlines(1.0, -0.5, len(found) - 0.5, color="black", linewidth=0.8)
     axes.set_xlim(0, FURTHEST)
     axes.set_ylim(len(found) - 0.5, -1.1)
     axes.set_yticks(range(len(found)), [n.replace("_", " ") for n in found], fontsize=8)
