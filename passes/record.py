@@ -54,11 +54,11 @@ _OURS = frozenset(
 """What emitted functions have their modules' globals for."""
 
 
-def apart(name: str) -> str:
+def unshadowing(name: str) -> str:
     """Returns a name that hides nothing which an emitted function reads.
 
-    >>> apart("y"), apart("empty_cpu"), apart("segment_0_kernels"), apart("segments")
-    ('y', 'empty_cpu_', 'segment_0_kernels_', 'segments')
+    >>> [unshadowing(n) for n in ("y", "empty_cpu", "segment_0_kernels", "segments")]
+    ['y', 'empty_cpu_', 'segment_0_kernels_', 'segments']
     """
     ours = name in _OURS or re.fullmatch(r"[sS]egment(_?\d+)*(_[a-z]\w*)?", name)
     return f"{name}_" if ours else name
@@ -103,7 +103,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def placeholder(self, name: str, value: Any) -> fx.Node:
         """Adds a placeholder for a fake tensor or a run-time number."""
-        node = self.graph.placeholder(apart(name))
+        node = self.graph.placeholder(unshadowing(name))
         node.meta["val"] = value
         if isinstance(value, torch.Tensor):
             self.bind(value, node)

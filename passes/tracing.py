@@ -33,9 +33,9 @@ from .record import (
     NUMBER_TYPES,
     CannotRecord,
     Recorder,
-    apart,
     functionalization,
     no_functionalization,
+    unshadowing,
     unwrap,
 )
 from .versions import WriteCounter
@@ -199,7 +199,7 @@ class _Tracing:
         if isinstance(value, torch.Tensor) and torch._is_functional_tensor(value):
             made = self.recorder.known(torch._from_functional_tensor(value))
             if made is not None and made.meta.get("segment_node") == node.name:
-                made._rename(apart(node.name))
+                made._rename(unshadowing(node.name))
 
     def _run_node(self, module: fx.GraphModule, node: fx.Node) -> Any:
         if node.op == "get_attr":

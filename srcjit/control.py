@@ -221,7 +221,10 @@ def notify(event: Event, dispatcher: Dispatcher, detail: Any) -> None:
 
 
 def reset() -> None:
-    """Forgets all specializations of all functions, as if nothing had been called yet."""
+    """Forgets all specializations of all functions, as if nothing had been called yet.
+
+    What is kept of large results' memory is given back to the system.
+    """
     from srcjit import logs, shared
     from srcjit.runtime import large_memory
 

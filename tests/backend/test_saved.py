@@ -152,7 +152,7 @@ def imported_by_emitted_text() -> set[str]:
 def test_no_parameter_has_the_name_of_an_import() -> None:
     names = imported_by_emitted_text()
     assert {"torch", "tl", "launch", "unpacked"} <= names
-    assert not [name for name in names if record.apart(name) == name]
+    assert not [name for name in names if record.unshadowing(name) == name]
 
 
 OURS = (
