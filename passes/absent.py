@@ -97,6 +97,17 @@ def _absent_lines(
     if node.target is torch.ops.aten.add.Tensor and _plain_sum(node):
         a, b = (i.name for i in doubtful)
         return [f"{name} = {a} if {b} is None else {b} if {a} is None else {call}"]
+    if node.target in PRODUCTS_ADDED and _plain_sum(node, 3):
+        added, *factors = node.args
+        lacking = [f.name for f in factors if isinstance(f, fx.Node) and f in doubtful]
+        if added in doubtful and lacking:
+            none = " or ".join(f"{f} is None" for f in lacking)
+            product = ", ".join(literal(f) for f in factors)
+            product = f"torch.ops.aten.{PRODUCTS_ADDED[node.target]}.default({product})"
+            bias = literal(added)
+            return [
+                f"{name} = {bias} if {none} else {product} if {bias} is None else {call}"
+            ]
     none = " and ".join(f"{d.name} is None" for d in doubtful)
     lines = [f"if {none}:", f"    {name} = None", "else:"]
     filled = {d: f"{d.name}_or_0" for d in doubtful}
@@ -113,19 +124,26 @@ def _absent_lines(
     return [*lines, f"    {name} = {spell_call(node, filled)}"]
 
 
+PRODUCTS_ADDED = {
+    torch.ops.aten.addmm.default: "mm",
+    torch.ops.aten.baddbmm.default: "bmm",
+}
+"""Sums of their first operand and a product of the others, and that product."""
+
 _LARGEST_LITERAL = 64
 """Elements of a constant tensor that is written out."""
 
 
-def _plain_sum(node: fx.Node) -> bool:
-    if len(node.args) != 2 or node.kwargs:
+def _plain_sum(node: fx.Node, operands: int = 2) -> bool:
+    """Whether the first of its operands, or all if it has two, may be the result instead."""
+    if len(node.args) != operands or node.kwargs:
         return False
     result = node.meta["val"]
     return all(
         isinstance(a, fx.Node)
         and a.meta["val"].size() == result.size()
         and a.meta["val"].dtype is result.dtype
-        for a in node.args
+        for a in (node.args if operands == 2 else node.args[:1])
     )
 
 

@@ -46,7 +46,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .absent import emit_partial, indented, literal
+from .absent import PRODUCTS_ADDED, emit_partial, indented, literal
 from .partition import is_view
 from .plans import (
     ATenGraph,
@@ -400,6 +400,14 @@ def _used_apart(backward: Backward) -> list[list[int]] | None:
             made_from[node] = read
             continue
         late[node] = tangents
+        factors = [i for i in node.args[1:3] if isinstance(i, fx.Node)]
+        if node.target in PRODUCTS_ADDED and any(i in late for i in factors):
+            # What it is added to may be there when there is no product.
+            read -= set[fx.Node]().union(*(made_from.get(i, ()) for i in factors))
+            theirs = set[int]().union(*(late.get(i, ()) for i in factors))
+            for factor in factors:
+                for saved in made_from.get(factor, ()):
+                    used[saved] |= theirs
         for saved in read:
             used[saved] |= tangents
     found = [

@@ -102,6 +102,39 @@ def test_refused_where_eager_refuses(program: Callable[..., Any]) -> None:
         torch.testing.assert_close(found, wanted)
 
 
+def products_added(x: Any, w: Any) -> tuple[Any, ...]:
+    v, u = w.sin() / w.relu(), x.lerp(w, 0.3)
+    other = torch.maximum(w, torch.addmm(x, x, v))
+    return x @ u, u, v, other
+
+
+def products_added_in_batches(x: Any, w: Any) -> tuple[Any, ...]:
+    v, u = (w.sin() / w.relu())[None], x.lerp(w, 0.3)
+    x = x[None]
+    other = torch.maximum(w, torch.baddbmm(x, x, v))
+    return x @ u[None], u, v, other
+
+
+@pytest.mark.parametrize("program", [products_added, products_added_in_batches])
+@pytest.mark.parametrize("used", [(0,), (3,), (0, 1), (0, 3)])
+@pytest.mark.parametrize("write", [False, True])
+def test_a_product_of_what_is_absent_is_not_asked_for(
+    program: Callable[..., Any], used: tuple[int, ...], write: bool
+) -> None:
+    """Neither is it NaN because of infinite factors, nor refused because of written ones."""
+    found = []
+    for function in (program, srcjit.jit(program)):
+        x = torch.rand(3, 3, generator=torch.Generator().manual_seed(0))
+        w = torch.tensor([[-1.0, 2.0, 0.5], [1.0, 0.5, -2.0], [1.0, 2.0, 3.0]])
+        x.requires_grad_()
+        results = function(x, w)
+        if write and 3 not in used:
+            results[2].zero_()
+        total = sum(results[i].sum() for i in used)
+        found += torch.autograd.grad(total, x)
+    torch.testing.assert_close(found[1], found[0], equal_nan=True)
+
+
 def test_what_hooks_pack_is_unpacked() -> None:
     seen: list[str] = []
 
