@@ -199,6 +199,28 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             for r, e in zip(result, expected, strict=True)
         )
 
+    def exactly_strided(
+        self, value: torch.Tensor, stride: Sequence[Any]
+    ) -> torch.Tensor:
+        """As `restrided`, with these strides also where dimensions have size 1."""
+        result = self.restrided(value, stride)
+        if (
+            len(stride) != value.dim()
+            or value.numel() == 0
+            or not all(type(n) is int for n in (*value.size(), *stride))
+            or result.stride() == tuple(stride)
+        ):
+            return result
+        with self.paused():
+            shown = torch.empty_strided(
+                value.size(), stride, dtype=value.dtype, device=value.device
+            )
+        node = self.graph.call_function(aten.clone.default, (self.node(result),))
+        node.meta["val"] = shown
+        node.meta["segment_node"] = self.here
+        self.bind(shown, node)
+        return shown
+
     def restrided(self, value: torch.Tensor, stride: Sequence[Any]) -> torch.Tensor:
         """Returns `value` in memory of the given (dense) layout, recording the copy.
 

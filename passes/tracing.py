@@ -25,6 +25,7 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from .decompositions import LOOK_AT_DATA
+from .evaluate.writes import writes_to_first
 from .output_plans import Planner, storage_key
 from .plans import Mutation, OutputPlan, ViewOfInput, ViewOfOutput
 from .program import Segment
@@ -274,7 +275,7 @@ class _Tracing:
             if tensor.stride() == stride:
                 continue
             with no_functionalization():
-                value = self.recorder.restrided(value, stride)
+                value = self.recorder.exactly_strided(value, stride)
             torch._functionalize_replace(tensor, value)
             torch._functionalize_commit_update(tensor)
             torch._functionalize_sync(tensor)
@@ -345,7 +346,8 @@ class _Tracing:
             return self.recorder.node(value)
         fake = unwrap(value)
         with no_functionalization():
-            return self.recorder.node(self.recorder.restrided(fake, value.stride()))
+            laid_out = self.recorder.exactly_strided(fake, value.stride())
+            return self.recorder.node(laid_out)
 
     # -- the backward half ---------------------------------------------------------------
 
@@ -445,9 +447,7 @@ def _layouts(args: Iterable[Any]) -> list[tuple[torch.Tensor, tuple[Any, ...]]]:
 
 def _writes(node: fx.Node) -> bool:
     """True for a call that may write to its first argument."""
-    name = str(getattr(node.target, "__name__", node.target))
-    in_place = name.endswith("_") and not name.endswith("__")
-    return in_place or name in ("setitem", "__setitem__")
+    return writes_to_first(str(getattr(node.target, "__name__", node.target)))
 
 
 def _one_line(error: Exception) -> str:

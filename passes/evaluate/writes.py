@@ -32,6 +32,12 @@ _OVERLAP_WORK = 10_000
 """How long NumPy looks for an element that two strided views share."""
 
 
+def writes_to_first(name: str) -> bool:
+    """True if a function, method or operator of that name may write to its first operand."""
+    in_place = name.endswith("_") and not name.endswith("__")
+    return in_place or name in _BY_OPERATOR or name in _STORES
+
+
 def written(name: str, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """Returns the fakes that the operation `name` writes to.
 
@@ -43,11 +49,7 @@ def written(name: str, args: list[Any], kwargs: dict[str, Any]) -> list[torch.Te
     found = [*_tensors(kwargs["out"])] if kwargs.get("out") is not None else []
     if name in _STORES:
         found += _part(args[0], args[1])
-    elif (
-        (name.endswith("_") and not name.endswith("__"))
-        or name in _BY_OPERATOR
-        or kwargs.get("inplace") is True
-    ):
+    elif writes_to_first(name) or kwargs.get("inplace") is True:
         found += _tensors(args[:1])
     return found
 

@@ -31,13 +31,20 @@ def given(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     return windows * 2
 
 
+def added(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    y = x * 2
+    windows = y.unfold(dim, size, step)
+    windows += 1
+    return y
+
+
 def sine(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     return x.unfold(dim, size, step).sin()
 
 
 @pytest.mark.parametrize("dim", [0, -1])
 def test_as_in_eager(dim: int) -> None:
-    for function in (temporary, given, sine):
+    for function in (temporary, given, added, sine):
         for size, step in WINDOWS:
             for grad in (False, True):
                 own = torch.arange(196.0).view(14, 14).requires_grad_(grad)
