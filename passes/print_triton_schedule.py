@@ -26,7 +26,7 @@ becomes tiles of rows and columns, because `w` needs `j` alone; without `w` it w
     ... )
     >>> kernel = Kernel("add", (i, j), (), (Store(tensor("y", 64, 1024), at, total),))
     >>> schedule(kernel)
-    Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(j,), block=1024)), looped=False, num_warps=4, lanes=0, stages=0, streams=False)
+    Schedule(groups=(Group(axes=(i,), block=1), Group(axes=(j,), block=1024)), looped=False, num_warps=8, lanes=0, stages=0, streams=False)
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,10 @@ from srcjit import collector, control
 from srcjit.facts import GlobalState
 
 pytest.register_assert_rewrite("tests.harness")
+
+# Else TorchInductor keeps a pool of threads, which might draw random numbers for all that
+# a compilation in a later test knows: it would leave the generators moved.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
