@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,6 +32,7 @@ if __name__ == "__main__":  # as a script, this folder is what Python looks into
     sys.path[0] = str(ROOT)
 
 from bench.dispatch import Block, Layers, gate, greet, wave  # noqa: E402
+from bench.fresh import last_line, with_caches  # noqa: E402
 
 Function = Callable[..., Any]
 
@@ -137,22 +137,10 @@ def in_this_process(name: str, candidate: str, device: str) -> float:
 
 def first_call(name: str, candidate: str, device: str, cache: str) -> float:
     """Seconds of the first call in a new process with its caches in one folder."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "SRCJIT_CACHE_DIR": f"{cache}/srcjit",
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "TRITON_CACHE_DIR": f"{cache}/triton",
-    }
-    command = [sys.executable, __file__, name, "--device", device]
-    done = subprocess.run(
-        [*command, "--one-call", candidate],
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    return float(done.stdout.split()[-1])
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**with_caches(cache), "PYTHONPATH": path}
+    command = (__file__, name, "--device", device, "--one-call", candidate)
+    return float(last_line(*command, environment=environment))
 
 
 def measure(name: str, device: str, rounds: int) -> dict[str, tuple[float, float]]:

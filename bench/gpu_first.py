@@ -21,7 +21,7 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.exit("this is a part of bench/gpu.py: `python bench/gpu.py --first` runs it")
 
-from bench.fresh import with_bytecode
+from bench.fresh import last_line, with_bytecode, with_caches
 from bench.gpu import COMPETITORS
 from bench.gpu_answers import errors, outcomes
 from bench.gpu_workloads import WORKLOADS, Workload
@@ -78,26 +78,13 @@ def first_calls(competitor: str, names: Sequence[str]) -> dict[str, float]:
 def first_table(competitors: Sequence[str], only: str) -> str:
     """First calls of competitors, each in a new process with caches of its own."""
     found: dict[str, dict[str, float]] = {}
-    known = with_bytecode()
     # Where cuDNN has no attention, there is nothing more to read.
-    subprocess.run([sys.executable, "-c", READS], env=known, check=False)
+    subprocess.run([sys.executable, "-c", READS], env=with_bytecode(), check=False)
     for competitor in competitors:
         with tempfile.TemporaryDirectory() as cache:
-            environment = {
-                **known,
-                "SRCJIT_CACHE_DIR": f"{cache}/srcjit",
-                "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-                "TRITON_CACHE_DIR": f"{cache}/triton",
-            }
-            command = [sys.executable, "-m", "bench.gpu", "--first-of", competitor]
-            done = subprocess.run(
-                [*command, "--only", only],
-                env=environment,
-                check=True,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        found[competitor] = json.loads(done.stdout.splitlines()[-1])
+            command = ("-m", "bench.gpu", "--first-of", competitor, "--only", only)
+            said = last_line(*command, environment=with_caches(cache), quiet=False)
+        found[competitor] = json.loads(said)
     heads = "".join(f"{c:>14}" for c in competitors)
     lines = [f"{'first call, s':<20}{heads}{'compile / jit':>15}"]
     ratios = []

@@ -22,7 +22,6 @@ import functools
 import math
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -41,7 +40,7 @@ from torch import Tensor
 if __name__ == "__main__":  # as a script, this folder is what Python looks into
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from bench.fresh import with_bytecode
+from bench.fresh import last_line, with_caches
 from bench.gpu_answers import errors, outcomes, references
 from bench.gpu_workloads import (
     BF16,
@@ -261,20 +260,8 @@ def measure(program: Workload, rounds: int) -> dict[str, Times]:
 def first_call(name: str, candidate: str) -> float:
     """Seconds of the first call in a new process with empty caches, imports included."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {
-            **with_bytecode(),
-            "SRCJIT_CACHE_DIR": f"{cache}/srcjit",
-            "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        }
-        command = [sys.executable, "-m", "bench.kernels", name]
-        done = subprocess.run(
-            [*command, "--one-call", candidate],
-            env=environment,
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-    return float(done.stdout.split()[-1])
+        command = ("-m", "bench.kernels", name, "--one-call", candidate)
+        return float(last_line(*command, environment=with_caches(cache)))
 
 
 def _one_call(name: str, candidate: str) -> None:

@@ -24,7 +24,6 @@ import functools
 import os
 import re
 import statistics
-import subprocess
 import sys
 import threading
 import time
@@ -36,6 +35,7 @@ from typing import Any
 if __name__ == "__main__":  # as a script, this folder is what Python looks into
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from bench.fresh import last_line
 from bench.kernels import CANDIDATES, PROGRAMS, prepare
 from srcjit.runtime import large_memory
 
@@ -155,14 +155,8 @@ def _peaks(names: list[str]) -> None:
     print(f"{'MiB above before':>18}: peak, left, of it the system's to take")
     for name in names:
         for candidate in CANDIDATES:
-            command = [sys.executable, "-m", "bench.large_memory", name]
-            done = subprocess.run(
-                [*command, "--one-peak", candidate],
-                check=True,
-                capture_output=True,
-                text=True,
-            )
-            print(f"{name:>18} {candidate:>14} {done.stdout.rstrip()}", flush=True)
+            command = ("-m", "bench.large_memory", name, "--one-peak", candidate)
+            print(f"{name:>18} {candidate:>14} {last_line(*command)}", flush=True)
 
 
 # ── the command line ──────────────────────────────────────────────────────────────────────
