@@ -94,10 +94,10 @@ def _absent_lines(
     name = node.name
     if len(doubtful) == 1:
         return [f"{name} = None if {doubtful[0].name} is None else {call}"]
-    if node.target is torch.ops.aten.add.Tensor and _plain_sum(node):
+    if node.target is torch.ops.aten.add.Tensor and _plain_sum(node, 2):
         a, b = (i.name for i in doubtful)
         return [f"{name} = {a} if {b} is None else {b} if {a} is None else {call}"]
-    if node.target in PRODUCTS_ADDED and _plain_sum(node, 3):
+    if node.target in PRODUCTS_ADDED and _plain_sum(node, 1, factors=2):
         added, *factors = node.args
         lacking = [f.name for f in factors if isinstance(f, fx.Node) and f in doubtful]
         if added in doubtful and lacking:
@@ -134,16 +134,16 @@ _LARGEST_LITERAL = 64
 """Elements of a constant tensor that is written out."""
 
 
-def _plain_sum(node: fx.Node, operands: int = 2) -> bool:
-    """Whether the first of its operands, or all if it has two, may be the result instead."""
-    if len(node.args) != operands or node.kwargs:
+def _plain_sum(node: fx.Node, summands: int, factors: int = 0) -> bool:
+    """Whether each summand, of which factors of one more may follow, may be the result instead."""
+    if len(node.args) != summands + factors or node.kwargs:
         return False
     result = node.meta["val"]
     return all(
         isinstance(a, fx.Node)
         and a.meta["val"].size() == result.size()
         and a.meta["val"].dtype is result.dtype
-        for a in (node.args if operands == 2 else node.args[:1])
+        for a in node.args[:summands]
     )
 
 

@@ -126,6 +126,7 @@ def emit_autograd(
         for i in range(len(backward.tangents))
     ]
     saved = [n.name for n in backward.graph.placeholders[: len(backward.saved)]]
+    apart = _used_apart(backward)
     text = [f"class {class_name}(torch.autograd.Function):"]
     text += indented(
         [
@@ -140,6 +141,7 @@ def emit_autograd(
                     parameters,
                     names,
                     ctx,
+                    apart is not None,
                 ),
                 1,
             ),
@@ -148,7 +150,8 @@ def emit_autograd(
             "@first_derivative",
             f"def backward({', '.join([ctx, *_tangent_parameters(backward, tangents)])}):",
             *indented(
-                _backward_lines(backward, backward_name, saved, tangents, ctx), 1
+                _backward_lines(backward, backward_name, saved, tangents, ctx, apart),
+                1,
             ),
         ],
         1,
@@ -280,6 +283,7 @@ def _forward_lines(
     parameters: Sequence[str],
     names: Sequence[str],
     ctx: str,
+    apart: bool,
 ) -> list[str]:
     lines = [f"{_targets(names)} = {forward_name}({', '.join(parameters)})"]
     # A result that is a view here, where nothing is recorded, would not let the program
@@ -293,7 +297,6 @@ def _forward_lines(
     lines += count_writes(zip(names, versions))
     tensors: list[str] = []
     numbers: list[str] = []
-    apart = _used_apart(backward) is not None
     for save, value in zip(backward.saved, backward.graph.inputs, strict=False):
         into = tensors if isinstance(value, torch.Tensor) else numbers
         if isinstance(save, SavedInput):
@@ -322,6 +325,7 @@ def _backward_lines(
     saved: Sequence[str],
     tangents: Sequence[str],
     ctx: str,
+    apart: list[list[int]] | None,
 ) -> list[str]:
     kinds = [isinstance(v, torch.Tensor) for v in backward.graph.inputs[: len(saved)]]
     tensors = [n for n, k in zip(saved, kinds, strict=True) if k]
@@ -338,8 +342,8 @@ def _backward_lines(
         lines.append(f"    return {', '.join('None' for _ in backward.gradients)}")
     else:
         partial = [*unpack, *clear]
-        if (used := _used_apart(backward)) is not None:
-            wanted = (_any_there([tangents[t] for t in those]) for those in used)
+        if apart is not None:
+            wanted = (_any_there([tangents[t] for t in those]) for those in apart)
             partial[0] = f"{held} = unpacked({ctx}, [{', '.join(wanted)}])"
         if tensors:
             partial.append(f"{_targets(tensors)} = {held}")

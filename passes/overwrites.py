@@ -198,9 +198,9 @@ def _is_changed_there(value: fx.Node, source: fx.Node, shown: Any) -> bool:
     there, open_, seen = False, [value], set[fx.Node]()
     while open_:
         node = open_.pop()
-        if node is source or node in seen:
-            if node is source:
-                return False
+        if node is source:
+            return False
+        if node in seen:
             continue
         seen.add(node)
         if _shows(shown, node):
