@@ -150,7 +150,7 @@ class _Closing:
         if not any(self._writes_outside(node) for node in before):
             return True
         options = self.ev.options
-        if options.backend != "srcjit" or options.stage in ("source", "specialize"):
+        if options.backend != "srcjit" or options.stage == "specialize":
             return False
         return functionalizes(self._preview())
 

@@ -62,7 +62,7 @@ _said: set[str] = set()
 def compile_segment(segment: Segment, options: Options) -> SegmentCode:
     """Returns the program text of `segment` at the stage `options.stage`."""
     comments = user_lines(segment.origins)
-    if options.stage in ("source", "specialize"):
+    if options.stage == "specialize":
         return torch_text(segment, comments)
     attention_library.foresee(segment)
     functional = functionalize(segment)

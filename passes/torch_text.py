@@ -1,4 +1,4 @@
-"""A segment as torch-level Python: what the stages `source` and `specialize` run.
+"""A segment as torch-level Python: what the stage `specialize` runs.
 
 def segment_0(x, w):
     y = torch.sin(x)  # 20: y = torch.sin(x) * w

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-STAGES = ("source", "specialize", "lower", "fuse", "emit")
+STAGES = ("specialize", "lower", "fuse", "emit")
 """Names of the pipeline's stages in order; each is a runnable Python program."""
 
 TARGETS = ("auto", "cpp", "triton", "aten")
