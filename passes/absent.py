@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .host import size_symbols
+from .host_sizes import size_symbols
 from .indexing import as_expr
 from .plans import ATenGraph
 from .spelling import spell_expr

@@ -27,10 +27,10 @@ from torch.utils._sympy.functions import FloorDiv, Mod
 from .attention_form import Attention
 from .crossed_form import Crossed, is_stream
 from .definitions import Definition
-from .fuse import Call, Launch, Schedule, amount
 from .groups import base_of, extern_operands
 from .in_place import safe
 from .indexing import simplify
+from .kernel_names import traffic
 from .loops import (
     Axis,
     Expr,
@@ -40,7 +40,6 @@ from .loops import (
     Ref,
     Store,
     Value,
-    moved_bytes,
     rebuild,
     symbol,
     walk,
@@ -49,6 +48,7 @@ from .print_triton_axes import indices, map_indices, merge_axes, stride
 from .print_triton_columns import rows_are_columns
 from .print_triton_crossed import crossed_tile
 from .reuse import may_alias, names_made
+from .schedule import Call, Launch, Schedule
 from .spaces import same
 
 Step = Launch | Call
@@ -80,9 +80,8 @@ def cross(schedule: Schedule, runs_there: Callable[[torch.device], bool]) -> Sch
         if isinstance(step, Launch) and isinstance(step.kernel, Crossed):
             read = {n for s in steps if s is not step for n in _reads(s, schedule)}
             crossed = _without_unread(step.kernel, read, schedule)
-            reads, writes = moved_bytes(crossed)
-            said = f"reads {amount(reads)}, writes {amount(writes)}"
-            steps[number] = replace(step, kernel=replace(crossed, comment=said))
+            crossed = replace(crossed, comment=traffic(crossed))
+            steps[number] = replace(step, kernel=crossed)
     return replace(schedule, steps=tuple(steps))
 
 

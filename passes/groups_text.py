@@ -27,12 +27,13 @@ import torch
 from torch import fx
 
 from .attention_form import Attention
+from .constants import Constants
 from .definitions import Definition, Number
-from .fuse import Call, Launched, Schedule
-from .host import Constants, Finish
+from .host import Finish
 from .indexing import as_expr
 from .loops import Store
 from .plans import ATenGraph
+from .schedule import Call, Launched, Schedule
 from .spelling import spell, spell_call, spell_expr
 
 Symbols = dict[sympy.Symbol, str]

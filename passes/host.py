@@ -17,9 +17,7 @@ Views are made by the host where an extern call or a result needs them, and nowh
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import sympy
@@ -29,14 +27,15 @@ from torch import fx
 from srcjit.runtime.large_memory import LARGE
 
 from .attention_library import Operand
+from .constants import Constants
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Number
-from .fuse import Attend, Call, Launch, Schedule, Summed
 from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
 from .placement import Place
 from .plans import ATenGraph
 from .reuse import last_uses, names_made
+from .schedule import Attend, Call, Launch, Schedule, Summed
 from .spelling import spell, spell_call, spell_expr, spell_in_place, spell_out
 from .takeovers import takeovers
 from .views import MOST_STEPS
@@ -49,118 +48,6 @@ def simple_return(_: list[str], results: list[str]) -> list[str]:
     """Returns the graph's results as a tuple."""
     inside = f"{results[0]}," if len(results) == 1 else ", ".join(results)
     return [f"return ({inside})"]
-
-
-@dataclass
-class Constants:
-    """Tensors that the program holds: text where they are small, bound objects otherwise."""
-
-    prefix: str
-    lines: list[str] = field(default_factory=list)
-    bindings: dict[str, Any] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
-    largest: int = 1024
-
-    def name(self, value: torch.Tensor) -> str:
-        """The module-level name of a constant."""
-        found = self.names.get(id(value))
-        if found is None:
-            found = f"{self.prefix}_constant_{len(self.names)}"
-            self.names[id(value)] = found
-            text = self._text(value)
-            if text is None:
-                self.bindings[found] = value
-            else:
-                self.lines.append(f"{found} = {text}")
-        return found
-
-    def _text(self, value: torch.Tensor) -> str | None:
-        plain = (
-            type(value) is torch.Tensor
-            and not value.requires_grad
-            and not value.is_complex()
-        )
-        if not plain or value.numel() > self.largest or not value.is_contiguous():
-            return None
-        if value.layout is not torch.strided or value.device.type == "meta":
-            return None
-        data = spell(value.tolist(), lambda n: n.name)
-        device = "" if value.device.type == "cpu" else f", device={str(value.device)!r}"
-        return f"torch.tensor({data}, dtype={value.dtype}{device})"
-
-
-def size_symbols(
-    graph: ATenGraph, absent: Container[str] = ()
-) -> tuple[dict[sympy.Symbol, str], list[str]]:
-    """How the host reaches each size symbol, and lines that bind those that are no input.
-
-    Inputs whose names are in `absent` are not asked.
-    """
-    symbols: dict[sympy.Symbol, str] = {}
-    lines: list[str] = []
-    inputs = [
-        (node, value)
-        for node, value in zip(graph.placeholders, graph.inputs, strict=True)
-        if node.name not in absent
-    ]
-    for node, value in inputs:
-        if isinstance(value, torch.SymInt):
-            expr = as_expr(value)
-            if expr.is_Symbol:
-                symbols.setdefault(expr, node.name)
-    for node, value in inputs:
-        if not isinstance(value, torch.Tensor):
-            continue
-        for part, method in ((value.size(), "size"), (value.stride(), "stride")):
-            for d, number in enumerate(part):
-                expr = as_expr(number)
-                if expr.is_Symbol and expr not in symbols:
-                    symbols[expr] = str(expr)
-                    lines.append(f"{expr} = {node.name}.{method}({d})")
-    for node, value in inputs:
-        if not isinstance(value, torch.Tensor):
-            continue
-        for d, number in enumerate(value.size()):
-            # What remains may be found from a size that is computed from it: n + 2, 4*n.
-            expr = as_expr(number)
-            unknown = [s for s in expr.free_symbols if s not in symbols]
-            if len(unknown) != 1:
-                continue
-            step = sympy.expand(expr).coeff(unknown[0], 1)
-            rest = sympy.expand(expr - step * unknown[0])
-            if step.is_Integer and step != 0 and not rest.has(unknown[0]):
-                size = sympy.Symbol("size")
-                names = {**symbols, size: f"{node.name}.size({d})"}
-                text = spell_expr(size - rest, names)
-                if step != 1:
-                    text = f"({text}) // {int(step)}"
-                symbols[unknown[0]] = str(unknown[0])
-                lines.append(f"{unknown[0]} = {text}")
-    return symbols, lines
-
-
-class UnknownSize(Exception):
-    """A function needs a size that none of its inputs tells."""
-
-
-def check_sizes(
-    graph: ATenGraph, symbols: Mapping[sympy.Symbol, str], lines: Iterable[str]
-) -> None:
-    """Raises UnknownSize if the text names a size that is not bound."""
-    unknown: set[str] = set()
-    for node in graph.graph_module.graph.nodes:
-        value = node.meta.get("val")
-        for v in value if isinstance(value, tuple | list) else (value,):
-            numbers: tuple[Any, ...] = (v,)
-            if isinstance(v, torch.Tensor):
-                numbers = (*v.size(), *v.stride())
-            for number in numbers:
-                if isinstance(number, torch.SymInt):
-                    unknown |= {str(s) for s in as_expr(number).free_symbols}
-    unknown -= {str(s) for s in symbols}
-    named = unknown.intersection(re.findall(r"\w+", "\n".join(lines)))
-    if named:
-        raise UnknownSize(f"`{min(named)}` is not the size of an input")
 
 
 class Host:

@@ -77,6 +77,7 @@ __all__ = [
     "Load",
     "Op",
     "Place",
+    "ReadsAndWrites",
     "Reduce",
     "Ref",
     "ScalarArg",

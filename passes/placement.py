@@ -40,7 +40,7 @@ from .regions import Range, Region
 from .spelling import out_form
 
 if TYPE_CHECKING:
-    from .fuse import Schedule
+    from .schedule import Schedule
 
 aten = torch.ops.aten
 

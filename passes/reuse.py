@@ -32,7 +32,6 @@ from torch import _ops, fx
 from .attention_form import Attention
 from .crossed_form import Crossed
 from .definitions import EXTERN, SOURCE, VIEW, Definition, Lowered
-from .fuse import Attend, Call, Launch, Schedule, Summed
 from .groups import base_of, start_of
 from .in_place import Targets, is_wanted_apart, safe
 from .loops import Kernel, Statement, Store
@@ -40,6 +39,7 @@ from .partition import is_random
 from .placement import alike, without_moves
 from .plans import ATenGraph
 from .points import memory
+from .schedule import Attend, Call, Launch, Schedule, Summed
 from .spelling import FILLING, VIEWS_OF_PARTS, in_place_form, out_form
 
 Step = Launch | Call

@@ -1,9 +1,9 @@
 """Compiles one segment: from a torch-level graph to the text of a stage.
 
-    source, specialize    the torch-level calls           def segment_0(x): y = torch.sin(x) …
-    lower                 the functional graph            torch.ops.aten.sin.default(x) …
-    fuse                  one function per fusion group   def sin_mul_sum(x): …
-    emit                  kernels and host code           segment_0_kernels.sin_mul_sum(x, y)
+    specialize    the torch-level calls           def segment_0(x): y = torch.sin(x) …
+    lower         the functional graph            torch.ops.aten.sin.default(x) …
+    fuse          one function per fusion group   def sin_mul_sum(x): …
+    emit          kernels and host code           segment_0_kernels.sin_mul_sum(x, y)
 
 Every text computes what the segment computes. What cannot be made functional is written at
 torch level at every stage, and the log says why.
@@ -11,9 +11,7 @@ torch level at every stage, and the log says why.
 
 from __future__ import annotations
 
-import linecache
 import logging
-import re
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,27 +20,21 @@ import torch
 from torch import fx
 
 from srcjit.options import Options
-from srcjit.origin import Origin
 
 from . import attention_library, autograd, plans, recording
 from .attention import fix_heads, rounds_float32, stream
+from .constants import Constants
 from .crossing import cross
 from .definitions import Definition, Lowered
 from .epilogues import ride_activations
 from .functional import Functional, functionalize
-from .fuse import Call, Schedule, Summed, fuse
+from .fuse import fuse
 from .groups_text import flat_lines, group_functions
-from .host import (
-    Constants,
-    Finish,
-    Host,
-    UnknownSize,
-    check_sizes,
-    simple_return,
-    size_symbols,
-)
+from .host import Finish, Host, simple_return
+from .host_sizes import UnknownSize, check_sizes, size_symbols
 from .layouts import lay_out
 from .lower import lower
+from .node_names import functions_called, node_comments, shorten_names, user_lines
 from .overwrites import write_parts, write_views
 from .placement import parts_apart
 from .plans import ATenGraph, Backward
@@ -50,6 +42,7 @@ from .print_triton_expressions import LIBRARY
 from .products import ride_sums
 from .program import Segment, SegmentCode
 from .reuse import reuse
+from .schedule import Call, Schedule, Summed
 from .spelling import needed_imports
 from .targets import choose, print_kernels, why_aten
 from .torch_text import torch_text
@@ -79,35 +72,6 @@ def compile_segment(segment: Segment, options: Options) -> SegmentCode:
 def step_code(step: Segment) -> SegmentCode:
     """Returns the text of a part of a segment, which runs when the whole has failed."""
     return torch_text(step, user_lines(step.origins))
-
-
-def user_lines(origins: Mapping[str, Origin]) -> dict[str, str]:
-    """The user's line for each node name: `21: y = torch.sin(x) * 2`."""
-    lines = {}
-    for name, origin in origins.items():
-        text = (
-            linecache.getline(origin.file, origin.line).strip() if origin.file else ""
-        )
-        # The comment may stand in a kernel, which is text in triple quotes, in C++ where a
-        # backslash at the end joins the next line.
-        text = text.replace('"""', "'''").rstrip("\\")
-        lines[name] = f"{origin.line}: {text}" if text else ""
-    return lines
-
-
-_OVERLOAD = re.compile(
-    r"_(default|tensor|scalar|int|self|dim|dims|dim_int_list|correction|start|start_step|scalar_self"
-    r"|scalar_other|tensor_mode|scalar_mode|tensor_scalar|tensor_tensor|dim_int)(_\d+)?$"
-)
-
-
-def shorten_names(graph: ATenGraph) -> None:
-    """Drops the overload from the names of calls: `addmm_default_1` is called `addmm_1`."""
-    for node in graph.graph_module.graph.nodes:
-        if node.op == "call_function":
-            short = _OVERLOAD.sub(r"\2", node.name)
-            if short != node.name and short.isidentifier():
-                node._rename(short)
 
 
 def merged_imports(lines: Iterable[str]) -> tuple[str, ...]:
@@ -312,7 +276,7 @@ class _SegmentWriter:
             write_parts(graph, self.functional.mutations)
             write_views(graph, self.functional.mutations)
         shorten_names(graph)
-        comments = self._node_comments(graph)
+        comments = node_comments(graph, self.comments)
         symbols, sizes = size_symbols(graph)
         if symbols and self.streams:
             target = self.options.target
@@ -393,7 +357,7 @@ class _SegmentWriter:
         schedule = fuse(
             lowered,
             comments=comments,
-            words=self._words(graph),
+            words=functions_called(graph, self.segment),
             keep_fp32=self.options.keep_fp32,
             taken=self.taken,
             prefix="" if self.name in ("segment_0", "segment") else f"{self.name}_",
@@ -489,24 +453,3 @@ class _SegmentWriter:
             if not planned and not inference and wanted.count(node) == 1:
                 found[result] = target
         return found
-
-    def _node_comments(self, graph: ATenGraph) -> dict[fx.Node, str]:
-        return {
-            node: comment
-            for node in graph.graph_module.graph.nodes
-            if (comment := self.comments.get(node.meta.get("segment_node") or "", ""))
-        }
-
-    def _words(self, graph: ATenGraph) -> dict[fx.Node, str]:
-        """ATen node -> the name of the torch function that it came from."""
-        functions: dict[str, str] = {}
-        for node in self.segment.graph_module.graph.nodes:
-            target = node.target
-            word = (
-                target if isinstance(target, str) else getattr(target, "__name__", "")
-            )
-            functions[node.name] = word
-        return {
-            node: functions.get(node.meta.get("segment_node") or "", "")
-            for node in graph.graph_module.graph.nodes
-        }

@@ -29,9 +29,9 @@ import torch
 from torch import fx
 
 from .definitions import Definition
-from .fuse import Call, Launch, Schedule, Summed
 from .placement import alike
 from .reuse import memory_of, names_made
+from .schedule import Call, Launch, Schedule, Summed
 
 aten = torch.ops.aten
 

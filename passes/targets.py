@@ -10,8 +10,8 @@ import torch
 
 from .crossed_form import Crossed
 from .equal_kernels import Shared, share, unlike
-from .fuse import Launched
 from .loops import Buffer, Kernel, ScalarArg
+from .schedule import Launched
 from .spelling import spell_expr
 from .tuning import Tuner
 

@@ -25,7 +25,6 @@ import torch
 from .attention_form import Attention
 from .candidates import attention_blocks, cpp_schedules, triton_schedules
 from .crossed_form import Crossed
-from .fuse import Launched
 from .indexing import as_expr
 from .loops import Buffer, Kernel, ScalarArg
 from .plans import ATenGraph
@@ -37,6 +36,7 @@ from .print_triton_axes import merge_axes
 from .print_triton_crossed import crossed_tiles, print_crossed
 from .print_triton_schedule import Schedule
 from .print_triton_split import part_counts
+from .schedule import Launched
 
 MEASURED_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 """Values of `mode` under which schedules are measured."""

@@ -13,7 +13,6 @@ import sympy
 import torch
 from torch.utils._sympy.functions import FloorDiv, Mod
 
-from srcjit.passes.fuse import Call, Schedule, Summed
 from srcjit.passes.loops import (
     Const,
     IndexValue,
@@ -28,6 +27,7 @@ from srcjit.passes.loops import (
     Value,
     walk,
 )
+from srcjit.passes.schedule import Call, Schedule, Summed
 
 UNARY = {
     "neg": torch.neg,

@@ -15,8 +15,9 @@ import torch.nn.functional as F
 
 import srcjit
 from srcjit.passes.functional import functionalize
-from srcjit.passes.fuse import Call, Summed, fuse
+from srcjit.passes.fuse import fuse
 from srcjit.passes.lower import lower
+from srcjit.passes.schedule import Call, Summed
 from tests.backend.interpret import run_schedule
 from tests.backend.support import assert_same, clones, segment_of
 

@@ -15,9 +15,10 @@ from torch.nn import functional
 
 from srcjit.passes import inlining
 from srcjit.passes.functional import functionalize
-from srcjit.passes.fuse import Schedule, fuse
+from srcjit.passes.fuse import fuse
 from srcjit.passes.loops import Load, Op
 from srcjit.passes.lower import lower
+from srcjit.passes.schedule import Schedule
 from tests.backend.support import assert_same, compiled, segment_of
 
 FOUR = "roll(x, 1, 0) + roll(x, -1, 0) + roll(x, 1, 1) + roll(x, -1, 1)"

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from srcjit.passes.functional import functionalize
-from srcjit.passes.fuse import Call, Summed, fuse
+from srcjit.passes.fuse import fuse
 from srcjit.passes.lower import lower
 from srcjit.passes.lowerings import gathers, scatters
+from srcjit.passes.schedule import Call, Summed
 from tests.backend.interpret import run_schedule
 from tests.backend.scatter_programs import EAGER, PROGRAMS, S, T, X
 from tests.backend.support import check_stages, compiled, segment_of
