@@ -32,6 +32,7 @@ from torch import fx
 from .absent import emit_partial
 from .decompositions import decompositions
 from .evaluate.raising import OWN_NAMESPACES, operator_may_raise
+from .exposed import copy_for_backward, copy_narrow, must_stay, without_unsaved
 from .forwarding import PARTS, forward_parts
 from .graph_modules import graph_module
 from .partition import base_of, descendants, find_cut, is_random, is_view
@@ -150,11 +151,13 @@ def _with_backward(traced: Traced) -> Functional:
     graph = traced.recorder.graph
     gradients = [g for g in traced.gradients if isinstance(g, fx.Node)]
     results = [r for r in traced.results if isinstance(r, fx.Node)]
-    fixed, saved_by_eager = _must_stay(traced)
-    _copy_narrow(graph, fixed)
+    fixed, saved_by_eager = must_stay(traced)
+    copy_narrow(graph, fixed)
+    copies = copy_for_backward(graph, fixed, set(traced.tangents.values()))
     cut = find_cut(
         graph, traced.tangents.values(), gradients, results, fixed, saved_by_eager
     )
+    cut = without_unsaved(cut, copies)
     late = set(cut.backward)
     if any(is_random(n) for n in late):
         raise CannotRecord("its gradient draws random numbers")
@@ -216,53 +219,6 @@ def _can_lack_tangents(backward: ATenGraph, tangents: list[str]) -> None:
         emit_partial(backward, "backward", tangents)
     except TypeError as error:
         raise CannotRecord(f"its gradient has {error}") from error
-
-
-def _copy_narrow(graph: fx.Graph, fixed: Iterable[fx.Node]) -> None:
-    """Lets a copy of 16 bits be saved where eager saves what it was widened to.
-
-    `x.float()` of an input that may be written to later cannot be computed again from `x`,
-    but from a copy of it, which has half the bytes. Where nothing is saved, there is none.
-    """
-    for node in fixed:
-        value = node.meta.get("val")
-        if not isinstance(value, torch.Tensor) or value.dtype not in _HALVES:
-            continue
-        widened = [
-            user
-            for user in node.users
-            if user.target is torch.ops.aten._to_copy.default
-            and user.meta["val"].dtype in (torch.float32, torch.float64)
-        ]
-        if not widened:
-            continue
-        with graph.inserting_before(min(widened)):
-            copy = graph.call_function(torch.ops.aten.clone.default, (node,))
-        copy.meta = {**widened[0].meta, "val": torch.empty_like(value)}
-        for user in widened:
-            user.replace_input_with(node, copy)
-
-
-_HALVES = (torch.bfloat16, torch.float16)
-
-
-def _must_stay(traced: Traced) -> tuple[set[fx.Node], set[fx.Node]]:
-    """Inputs and results that may be written to before the backward half runs.
-
-    Eager lets the caller write to a tensor that autograd did not save. Nothing may then be
-    computed again from it here; and a write to one that is saved raises, as in eager. Those
-    that are saved are the second of the sets.
-    """
-    kept = {base_of(n) for n in traced.saved_by_eager}
-    exposed = [
-        *traced.placeholders,
-        *(base_of(r) for r in traced.results if isinstance(r, fx.Node)),
-    ]
-    fixed = {n for n in exposed if n not in kept} | traced.mutated
-    for node in traced.recorder.graph.nodes:
-        if is_view(node) and node.args[0] in fixed:
-            fixed.add(node)
-    return fixed, {n for n in exposed if n not in fixed}
 
 
 def _dependence(graph: ATenGraph, saved: int) -> tuple[tuple[int, ...], ...]:

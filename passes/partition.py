@@ -86,7 +86,8 @@ def find_cut(
         gradients: What the backward half returns.
         results: What the forward half returns anyway.
         must_stay: Inputs and results that the caller may write to later although eager's
-            autograd does not save them: nothing is computed again from these.
+            autograd does not save them: none of these is saved. (A result may be computed
+            again.)
         exposed: Those that eager's autograd saves. Where it does so for some tangents only,
             nothing that goes with others is computed again from them.
     """
@@ -103,9 +104,7 @@ def find_cut(
         return Cut((), tuple(sorted(ends, key=order.__getitem__)))
     early = [n for n in graph.nodes if n in _ancestors(needed)]
     fixed = set(must_stay)
-    again = {
-        n: _may_run_again(n) and not (fixed & set(n.all_input_nodes)) for n in early
-    }
+    again = {n: _may_run_again(n) for n in early}
     if len(tangents) > 1:
         again |= dict.fromkeys(_saved_for_others(graph, tangents, set(exposed)), False)
     results = set(results)
@@ -116,7 +115,8 @@ def find_cut(
     for node, i in number.items():
         # What a call of the backward half reads would else be written to memory there.
         discount = 0.5 if _is_operand(node, late) else 0.0
-        flow.edge(2 * i, 2 * i + 1, _cost(node, results) - discount)
+        price = _INFINITE if node in fixed else _cost(node, results) - discount
+        flow.edge(2 * i, 2 * i + 1, price)
         if not again[node]:
             flow.edge(source, 2 * i, _INFINITE)
         if node in needed:
