@@ -20,7 +20,10 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import fx
 from torch._dispatch.python import enable_python_dispatcher
+
+from .record import NUMBER_TYPES
 
 aten = torch.ops.aten
 
@@ -43,6 +46,27 @@ OTHERS = (
 """Further operators with a decomposition where autograd stands."""
 
 _lock = threading.RLock()
+
+
+def needs_python_rules(graph: fx.Graph, values: list[Any]) -> bool:
+    """True if PyTorch's Python kernels of composite ops are needed.
+
+    Those in C++ take symbolic sizes for numbers, and hide that batch norm writes to its
+    running statistics. (They are faster, though.)
+    """
+    return any(
+        isinstance(value, NUMBER_TYPES)
+        or (
+            isinstance(value, torch.Tensor)
+            and any(
+                isinstance(n, torch.SymInt) for n in (*value.size(), *value.stride())
+            )
+        )
+        for value in values
+    ) or any(
+        "batch_norm" in name or "instance_norm" in name
+        for name in (str(getattr(n.target, "__name__", n.target)) for n in graph.nodes)
+    )
 
 
 @contextmanager

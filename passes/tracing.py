@@ -29,9 +29,8 @@ from .evaluate.writes import writes_to_first
 from .output_plans import Planner, storage_key
 from .plans import Mutation, OutputPlan, ViewOfInput, ViewOfOutput
 from .program import Segment
-from .python_rules import python_rules
+from .python_rules import needs_python_rules, python_rules
 from .record import (
-    NUMBER_TYPES,
     CannotRecord,
     Recorder,
     functionalization,
@@ -130,7 +129,7 @@ class _Tracing:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(self.mode)
             fresh = [_fresh(value) for value in segment.inputs]
-            if _needs_python_rules(segment.graph_module.graph, fresh):
+            if needs_python_rules(segment.graph_module.graph, fresh):
                 stack.enter_context(python_rules())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(torch.set_grad_enabled(segment.grad_enabled))
@@ -479,24 +478,3 @@ def _without_autocast_cache() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(before)
-
-
-def _needs_python_rules(graph: fx.Graph, values: list[Any]) -> bool:
-    """True if PyTorch's Python kernels of composite ops are needed.
-
-    Those in C++ take symbolic sizes for numbers, and hide that batch norm writes to its
-    running statistics. (They are faster, though.)
-    """
-    return any(
-        isinstance(value, NUMBER_TYPES)
-        or (
-            isinstance(value, torch.Tensor)
-            and any(
-                isinstance(n, torch.SymInt) for n in (*value.size(), *value.stride())
-            )
-        )
-        for value in values
-    ) or any(
-        "batch_norm" in name or "instance_norm" in name
-        for name in (str(getattr(n.target, "__name__", n.target)) for n in graph.nodes)
-    )

@@ -25,7 +25,7 @@ from torch._dynamo import list_backends, register_backend
 from torch._subclasses import FakeTensor, FakeTensorMode
 
 from srcjit import cache
-from srcjit.load import register_lines
+from srcjit.lines import register_lines
 from srcjit.options import Options
 from srcjit.origin import Origin
 

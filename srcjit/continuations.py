@@ -17,7 +17,8 @@ from typing import Any
 from srcjit.diagnostics import Diagnostic, render
 from srcjit.dynamo import unobserved
 from srcjit.family import Family
-from srcjit.load import function_from_source, not_counted
+from srcjit.lines import not_counted
+from srcjit.load import function_from_source
 from srcjit.logs import root as log
 from srcjit.logs import warn_once
 from srcjit.options import Options

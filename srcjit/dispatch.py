@@ -41,16 +41,11 @@ from srcjit.diagnostics import (
 from srcjit.dynamo import unobserved
 from srcjit.facts import foreign_state
 from srcjit.family import COPIES, Family
-from srcjit.guards import (
-    describe_failure,
-    failures,
-    first_failure,
-    learn,
-    only_sizes_changed,
-)
-from srcjit.load import closure_cells, not_counted, register_lines
+from srcjit.lines import not_counted, register_lines
+from srcjit.load import closure_cells
 from srcjit.logs import held, logger, warn_once
 from srcjit.logs import root as log
+from srcjit.misses import miss_of, nearest_miss
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import Hints, guard_parameter
@@ -228,21 +223,9 @@ class Dispatcher:
 
     def _learn(self, values: tuple[Any, ...]) -> str:
         """Notes and returns why the nearest specialization does not fit."""
-        arguments = self._for_guards(values)
-        names = self._guard_names()
-        nearest: tuple[int, ...] = ()
-        for candidate, each in self._numbered.items():
-            missed = list(failures(each.guards, arguments, names, each.state))
-            seen = {**names, **arguments, **each.guards.bindings}
-            # Many sizes that changed are nearer than one object of another kind: that of
-            # a first call without a cache does not hide that the cache grows.
-            other = sum(not only_sizes_changed(guard, seen) for guard in missed)
-            rank = (other, len(missed), candidate)
-            if not nearest or rank < nearest:
-                nearest, failed, scope = rank, missed, seen
-        number = nearest[-1]
-        self.hints = learn(self.hints, failed, scope)
-        what = describe_failure(failed[0], scope) if failed else "its guard"
+        arguments, names = self._for_guards(values), self._guard_names()
+        number, miss = nearest_miss(self._numbered, arguments, names)
+        self.hints, what = miss.teach(self.hints), miss.description
         logger("recompiles").info(
             "%s: `%s` fits no specialization; nearest is %d, which needs %s",
             _place(self.function),
@@ -330,11 +313,8 @@ class Dispatcher:
 
     def _unfit(self, made: Specialization, arguments: dict[str, Any]) -> CompilerFault:
         """Explains a specialization whose guard refuses what it was compiled for."""
-        names = self._guard_names()
-        failed = first_failure(made.guards, arguments, names, made.state)
-        scope = {**names, **made.guards.bindings, **arguments}
-        what = describe_failure(failed, scope) if failed else "its guard"
-        return CompilerFault(f"the new specialization does not fit: {what}")
+        miss = miss_of(made, arguments, self._guard_names())
+        return CompilerFault(f"the new specialization does not fit: {miss.description}")
 
     @property
     def source(self) -> FunctionSource:

@@ -25,15 +25,15 @@ compiler came to rely on it. `srcjit.facts` checks facts about tensors and globa
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from srcjit.facts import GlobalState, TensorFacts, disjoint
+from srcjit.facts import GlobalState
 from srcjit.guard_text import GuardWriter, call_text, parsed
-from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
+from srcjit.passes.program import Guard, GuardSet, TensorGuard
 from srcjit.unchanged import (
     LEAST,
     class_looked_into,
@@ -93,7 +93,7 @@ def emit_guard(
     """
     state = state or GlobalState.now()
     writer = GuardWriter(parameters, set(guard_set.bindings))
-    near, far = _tensor_groups(guard_set, parameters)
+    near, far = tensor_groups(guard_set, parameters)
     classes: dict[str, type] = {}
     state_name = writer.reserve("state")
     tables = [f"{state_name} = {state.text}"]
@@ -101,7 +101,7 @@ def emit_guard(
         near_name = writer.reserve("argument_tensors" if far else "tensors")
         tables.append(_table(near_name, state_name, near, classes))
         writer.require(call_text(f"{near_name}.check", [g.text for g in near]))
-    before, after = _around_tensors(guard_set)
+    before, after = around_tensors(guard_set)
     learned = _learned(before, far, guard_set, parameters)
     # What is learned of a tensor does not notice a transform; who checks all of it does.
     checked = near or (far if learned is None or not learned.tensors else ())
@@ -149,147 +149,10 @@ def emit_guard(
     )
 
 
-class Demand(Guard):
-    """A condition that every specialization has and that no guard of the set spells."""
-
-
-def failures(
-    guard_set: GuardSet,
-    arguments: Mapping[str, Any],
-    names: Mapping[str, Any],
-    state: GlobalState | None = None,
-) -> Iterator[Guard | TensorGuard]:
-    """Yields the conditions that do not hold (the slow path, for logs and hints).
-
-    Args:
-        guard_set: The conditions.
-        arguments: Value of each parameter.
-        names: `user_globals` and `cells`; the bindings of the guard set are added.
-        state: The global state that the specialization needs.
-
-    Yields:
-        The failing guards, in the order in which the emitted guard checks; a `Demand` for
-        a change of global state and for tensors that are one or overlap.
-    """
-    scope = {"torch": torch, **names, **guard_set.bindings, **arguments}
-    near, far = _tensor_groups(guard_set, list(arguments))
-    before, after = _around_tensors(guard_set)
-    yield from (g for g in near if not _tensor_holds(g, scope))
-    changed = state.first_difference() if state is not None else None
-    if changed:
-        yield Demand(changed, "global state of PyTorch")
-    strangers: list[str] = []
-    rest: list[Guard | TensorGuard] = [*before, *far, *after]
-    for guard in rest:
-        # NOTE: below an object of another type, reading may run code of that type: a
-        # `defaultdict` would take up the keys that are asked for.
-        if any(f"{path}{step}" in guard.text for path in strangers for step in ".["):
-            continue
-        if isinstance(guard, TensorGuard):
-            holds = _tensor_holds(guard, scope)
-        else:
-            holds = _holds(guard.text, scope)
-        if not holds:
-            if guard.text.startswith("type("):
-                strangers.append(guard.text[len("type(") :].partition(") is ")[0])
-            yield guard
-    for group in (near, far):
-        repeated = _repeated([g.text for g in group], scope)
-        if repeated:
-            text = f"{repeated[0]} is not {repeated[1]}"
-            yield Demand(text, "tensors must be different objects")
-    for distinct in guard_set.distinct_tensors:
-        text = call_text("disjoint", distinct)
-        if not _holds(text, {**scope, "disjoint": disjoint}):
-            yield Demand(text, "tensors must not share memory")
-
-
-def first_failure(
-    guard_set: GuardSet,
-    arguments: Mapping[str, Any],
-    names: Mapping[str, Any],
-    state: GlobalState | None = None,
-) -> Guard | TensorGuard | None:
-    """Returns the first of `failures`, or None if all conditions hold."""
-    return next(failures(guard_set, arguments, names, state), None)
-
-
-def describe_failure(guard: Guard | TensorGuard, scope: Mapping[str, Any]) -> str:
-    """Says in one line what a failed guard wanted, and what it got instead.
-
-    Args:
-        guard: The guard.
-        scope: The names that its text uses.
-    """
-    if isinstance(guard, Guard):
-        return guard.text
-    try:
-        got = _shown(eval(guard.text, dict(scope)))
-    except Exception as error:
-        got = f"{type(error).__name__}: {error}"
-    return f"{guard.text}: {_wanted(guard)}; got {got}"
-
-
-def learn(
-    known: Hints,
-    failed: Iterable[Guard | TensorGuard],
-    scope: Mapping[str, Any],
-) -> Hints:
-    """Adds to `known` what failed guards teach about what varies between calls."""
-    changed = set(known.changed)
-    sizes = dict(known.sizes)
-    for guard in failed:
-        if isinstance(guard, TensorGuard):
-            dims = _changed_sizes(guard, scope)
-            if dims:
-                sizes[guard.text] = sizes.get(guard.text, frozenset()) | dims
-        elif not isinstance(guard, Demand):
-            tree = ast.parse(guard.text.strip(), mode="eval")
-            roots = {*scope, "user_globals", "cells"}
-            changed.update(_paths(tree, roots))
-    return replace(known, changed=frozenset(changed), sizes=sizes, fixed=False)
-
-
-def only_sizes_changed(guard: Guard | TensorGuard, scope: Mapping[str, Any]) -> bool:
-    """Whether a guard that failed would hold for this tensor at other sizes."""
-    return isinstance(guard, TensorGuard) and bool(_changed_sizes(guard, scope))
-
-
-def _changed_sizes(guard: TensorGuard, scope: Mapping[str, Any]) -> frozenset[int]:
-    """Returns the dimensions that differ, if nothing but sizes and strides do."""
-    try:
-        value = eval(guard.text, dict(scope))
-    except Exception:
-        return frozenset()
-    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
-        return frozenset()
-    as_found = replace(guard, size=tuple(value.shape), stride=tuple(value.stride()))
-    if len(guard.size) != value.dim() or not _tensor_holds(as_found, scope):
-        return frozenset()
-    return frozenset(
-        dim
-        for dim, (wanted, found) in enumerate(zip(guard.size, value.shape, strict=True))
-        if wanted is not None and wanted != found
-    )
-
-
-def _paths(tree: ast.AST, roots: set[str]) -> Iterator[str]:
-    """Yields the longest paths in an expression that start at one of `roots`."""
-    if isinstance(tree, (ast.Name, ast.Attribute, ast.Subscript)):
-        base = tree
-        while isinstance(base, (ast.Attribute, ast.Subscript)):
-            base = base.value  # type: ignore[assignment]
-        if isinstance(base, ast.Name) and base.id in roots:
-            yield ast.unparse(tree)
-            return
-    for child in ast.iter_child_nodes(tree):
-        yield from _paths(child, roots)
-
-
 # ── Groups ──────────────────────────────────────────────────────────────────────────
 
 
-def _tensor_groups(
+def tensor_groups(
     guard_set: GuardSet, parameters: Sequence[str]
 ) -> tuple[list[TensorGuard], list[TensorGuard]]:
     """Splits the tensor guards into those of plain arguments and the others."""
@@ -303,7 +166,7 @@ def _tensor_groups(
     return near, [g for g in found.values() if g.text not in parameters]
 
 
-def _around_tensors(guard_set: GuardSet) -> tuple[list[Guard], list[Guard]]:
+def around_tensors(guard_set: GuardSet) -> tuple[list[Guard], list[Guard]]:
     """Splits the plain guards into those that look into a checked tensor and the others.
 
     The first may rely on facts that the tensor check establishes (the number of
@@ -408,63 +271,11 @@ def _begins_at(parameter: str, text: str) -> bool:
     )
 
 
-def _holds(text: str, scope: Mapping[str, Any]) -> bool:
-    # A guard whose path is gone does not hold; there is no other way for one to raise.
-    try:
-        return bool(eval(text, dict(scope)))
-    except Exception:
-        return False
-
-
-def _tensor_holds(guard: TensorGuard, scope: Mapping[str, Any]) -> bool:
-    try:
-        value = eval(guard.text, dict(scope))
-    except Exception:
-        return False
-    return TensorFacts(None, _row(guard)).reference(value)
-
-
-def _repeated(texts: Iterable[str], scope: Mapping[str, Any]) -> tuple[str, str] | None:
-    seen: dict[int, str] = {}
-    for text in texts:
-        try:
-            key = id(eval(text, dict(scope)))
-        except Exception:  # A path that does not exist here repeats nothing.
-            continue
-        if key in seen:
-            return text, seen[key]
-        seen[key] = text
-    return None
-
-
-def _row(guard: TensorGuard) -> tuple[Any, ...]:
+def facts_row(guard: TensorGuard) -> tuple[Any, ...]:
+    """What `TensorFacts` is told of one tensor."""
     row = (guard.cls, guard.dtype, str(guard.device), guard.size, guard.stride)
     inference = getattr(guard, "is_inference", False)
     return (*row, guard.requires_grad, *([inference] if inference else []))
-
-
-def _wanted(guard: TensorGuard) -> str:
-    size = ", ".join("*" if n is None else str(n) for n in guard.size)
-    grad = ", requires_grad" if guard.requires_grad else ""
-    dtype = str(guard.dtype).removeprefix("torch.")
-    name = "" if guard.cls.__name__ == "Tensor" else f"{guard.cls.__name__} "
-    stride = tuple("*" if n is None else n for n in guard.stride)
-    return f"{name}{dtype}[{size}] stride {stride} on {guard.device}{grad}"
-
-
-def _shown(value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return f"{type(value).__name__}"
-    made = TensorGuard(
-        "",
-        type(value),
-        value.dtype,
-        value.device,
-        tuple(value.shape),
-        tuple(value.stride()) if value.layout is torch.strided else (),
-        value.requires_grad,
-    )
-    return _wanted(made)
 
 
 # ── Text ────────────────────────────────────────────────────────────────────────────
@@ -487,7 +298,7 @@ def _table(
 ) -> str:
     rows = []
     for guard in guards:
-        cls, dtype, device, *rest = _row(guard)
+        cls, dtype, device, *rest = facts_row(guard)
         spelled = cls.__name__
         if cls not in _PLAIN_CLASSES:
             spelled = f"class_{spelled}"

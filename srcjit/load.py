@@ -7,19 +7,13 @@ One file holds guards, kernels, segments and the residual program. They run in t
 - the residual program is the user's program, so it runs with the globals of the user's
   module and the user's own closure cells. The compiler's names (segments, resume
   functions, constants) reach it as free variables, so nothing is ever written into the
-  user's module. It is compiled with the user's file name and lines, which the emitted text
-  carries as trailing comments (`# 21: y = y + 1`), so that tracebacks, coverage and
-  debuggers show the user's program.
+  user's module. It is compiled with the user's file name and lines (`srcjit.lines`).
 """
 
 from __future__ import annotations
 
 import ast
-import io
-import linecache
-import re
 import sys
-import tokenize
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +22,7 @@ from typing import Any
 
 from srcjit.diagnostics import CompilerFault
 from srcjit.dynamo import opaque
-from srcjit.nodes import subtree
+from srcjit.lines import commented_lines, move_to_origins, origin_lines, register_lines
 from srcjit.origin import Origin
 from srcjit.passes.program import NOT_BOUND
 from srcjit.source import FunctionSource
@@ -37,8 +31,6 @@ from srcjit.tracebacks import merged
 
 _FACTORY, _PLACEHOLDER = "enclosing", "the function"
 """Names that the compiled function and the one around it have while it is compiled."""
-
-_LINE_COMMENT = re.compile(r"#\s?(\d+)(?:–\d+)?:")
 
 
 @dataclass(frozen=True)
@@ -187,7 +179,7 @@ def function_from_source(
         node,
         file=source.file,
         first_line=source.first_line,
-        lines=_origin_lines(source),
+        lines=origin_lines(source),
         text=text,
         user_globals=user_globals,
         cells=cells or {},
@@ -232,7 +224,7 @@ def build_function(
         CompilerFault: It has a free variable that neither `cells` nor `names` holds.
     """
     if lines is not None:
-        _move_to_origins(node, file, first_line, lines, text)
+        move_to_origins(node, file, first_line, lines, text)
     if class_name is not None:
         class_name = _unseen(class_name, node)
     code = _code_in_scope(node, file, {*cells, *names}, class_name)
@@ -269,21 +261,6 @@ def with_cells(function: FunctionType, cells: Mapping[str, CellType]) -> Functio
     code = function.__code__
     closure = tuple(cells[name] for name in code.co_freevars)
     return FunctionType(code, function.__globals__, function.__name__, None, closure)
-
-
-def not_counted(what: str) -> str:
-    """Returns a file name for code whose frames are nobody's.
-
-    By two words in it `warnings` and `logging` know frames that they do not count, so that
-    `stacklevel=2` is the user's caller.
-    """
-    return f"<{what}, skipped like importlib._bootstrap>"
-
-
-def register_lines(file: str, text: str) -> None:
-    """Lets tracebacks and `inspect` find `text` under `file`, whether or not it exists."""
-    # NOTE: an entry without a modification time is never dropped by `checkcache`.
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
 
 
 # ── Scopes ──────────────────────────────────────────────────────────────────────────
@@ -435,78 +412,3 @@ def _codes_below(code: CodeType) -> Iterator[CodeType]:
     while level:
         level = [c for one in level for c in one.co_consts if isinstance(c, CodeType)]
         yield from level
-
-
-# ── Lines ───────────────────────────────────────────────────────────────────────────
-
-
-def commented_lines(text: str, node: ast.FunctionDef) -> dict[int, int]:
-    """Returns the user's line for each line of `node` that ends in a comment `# 21: …`."""
-    assert node.end_lineno is not None
-    rows = text.splitlines(keepends=True)[node.lineno - 1 : node.end_lineno]
-    found = {}
-    for token in tokenize.generate_tokens(io.StringIO("".join(rows)).readline):
-        if token.type == tokenize.COMMENT:
-            match = _LINE_COMMENT.match(token.string)
-            if match:
-                found[token.start[0] + node.lineno - 1] = int(match[1])
-    return found
-
-
-def _origin_lines(source: FunctionSource) -> dict[int, int]:
-    """Returns the user's line for each line of `source.text`."""
-    _, positions = source.printed
-    found: dict[int, int] = {}
-    for node in subtree(source.tree):
-        origin = source.origins.get(node)
-        if origin is not None and origin.file == source.file:
-            line = positions[node].start.line
-            found[line] = min(origin.line, found.get(line, origin.line))
-    return found
-
-
-def _move_to_origins(
-    node: ast.FunctionDef,
-    file: str,
-    first_line: int,
-    lines: Mapping[int, int],
-    text: str,
-) -> None:
-    """Gives every node below `node` the user's line.
-
-    A line that has no origin of its own belongs to the one before it. Columns are kept
-    where the line reads as the user wrote it, and left out otherwise, so that a traceback
-    never underlines the wrong words.
-    """
-    assert node.end_lineno is not None
-    rows = text.splitlines()
-    line_of: dict[int, int] = {}
-    shift_of: dict[int, int | None] = {}
-    current = first_line
-    for line in range(node.lineno, node.end_lineno + 1):
-        current = lines.get(line, current)
-        line_of[line] = current
-        shift_of[line] = _column_shift(rows[line - 1], linecache.getline(file, current))
-    parts: list[Any] = [part for part in ast.walk(node) if hasattr(part, "lineno")]
-    for part in parts:
-        start, end = part.lineno, part.end_lineno or part.lineno
-        shift, end_shift = shift_of[start], shift_of[end]
-        part.lineno = line_of[start]
-        part.end_lineno = max(part.lineno, line_of[end])
-        if shift is None or end_shift is None or part.end_lineno != line_of[end]:
-            part.col_offset = part.end_col_offset = -1
-        else:
-            part.col_offset += shift
-            part.end_col_offset += end_shift
-    node.lineno = first_line
-    node.end_lineno = max(first_line, node.end_lineno or first_line)
-    node.col_offset = node.end_col_offset = -1
-
-
-def _column_shift(emitted: str, written: str) -> int | None:
-    """Says by how much the columns of `written` differ, or None if the text does."""
-    code = re.sub(r"\s*#\s?\d+(–\d+)?:.*$", "", emitted)
-    stripped = code.strip()
-    if not stripped or written.split("#", 1)[0].strip() != stripped:
-        return None
-    return (len(written) - len(written.lstrip())) - (len(code) - len(code.lstrip()))

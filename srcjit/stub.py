@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from srcjit.load import not_counted
+from srcjit.lines import not_counted
 from srcjit.signature import Default, Signature
 from srcjit.tails import Tail
 from srcjit.tracebacks import CONTINUES, merged, unseen

@@ -32,7 +32,7 @@ from .class_lookup import (
 )
 from .frozen import is_frozen
 from .names import library_value
-from .sizes import pin
+from .size_arithmetic import pin
 from .sources import Attribute, Bound, Global, Item
 from .values import (
     BuiltinMethod,

@@ -40,7 +40,7 @@ from . import (
     module_trees,
     nested_functions,
     registry,
-    sizes,
+    size_arithmetic,
     special_methods,
     tensors,
 )
@@ -376,7 +376,7 @@ def fold_call(
     """
     name = getattr(function, "__name__", "a function")
     if not kwargs and args:
-        number = sizes.call(ev, function, args)
+        number = size_arithmetic.call(ev, function, args)
         if number is not None:
             return number
     for value in args:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..kinds import is_a
-from . import sizes, user_operators
+from . import size_arithmetic, user_operators
 from .breaks import Break, raising, unknown_operand
 from .enums import members, unboxed
 from .lazy import iterate as iterate_over
@@ -91,8 +91,8 @@ def compare_values(
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return ev.builder.call("call_function", function, [left, right], {}, name)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
-        if sizes.all_sized((left, right)):
-            return constant(sizes.compare(ev, function, left, right))
+        if size_arithmetic.all_sized((left, right)):
+            return constant(size_arithmetic.compare(ev, function, left, right))
         kinds = [python_type(v) for v in (left, right)]
         if all(kind in (int, float, bool) for kind in kinds):
             texts = [operand_text(ev, v) for v in (left, right)]
@@ -177,10 +177,10 @@ def equal(ev: Evaluator, left: Value, right: Value) -> bool:
         right, (SetValue, ViewValue)
     ):
         return set(as_set(ev, left).items) == set(as_set(ev, right).items)
-    if sizes.all_sized((left, right)):
-        return sizes.compare(ev, operator.eq, left, right)
-    if sizes.is_sized(left) or sizes.is_sized(right):
-        return equal(ev, sizes.pin(ev, left), sizes.pin(ev, right))
+    if size_arithmetic.all_sized((left, right)):
+        return size_arithmetic.compare(ev, operator.eq, left, right)
+    if size_arithmetic.is_sized(left) or size_arithmetic.is_sized(right):
+        return equal(ev, size_arithmetic.pin(ev, left), size_arithmetic.pin(ev, right))
     if isinstance(left, (TensorValue, Scalar)) or isinstance(
         right, (TensorValue, Scalar)
     ):

@@ -19,11 +19,11 @@ import torch
 
 from . import suites
 from .breaks import Break, raising
-from .frames import Block, Frame
+from .frames import Block, Flow, Frame
 from .values import ContextValue, IteratorValue, Known, Value, constant, is_constant
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator, Flow
+    from .evaluator import Evaluator
 
 _GRAD_MODES = {torch.no_grad: False, torch.enable_grad: True}
 _AUTOCAST = (torch.amp.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast)  # type: ignore[attr-defined]
@@ -203,7 +203,6 @@ def with_statement(
         Break: SJ043 for a manager that is not tracked, or whatever breaks in the body.
     """
     from . import targets
-    from .evaluator import Flow
     from .generators import can_suspend
 
     assert node.asynchronous is None  # a coroutine is left to Python as a whole

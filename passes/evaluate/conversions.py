@@ -14,7 +14,7 @@ from . import enums
 from .breaks import Break, raising
 from .iterators import iterate, iterate_in_any_order
 from .registry import HANDLERS, Handler, evaluates
-from .sizes import is_sized, pin
+from .size_arithmetic import is_sized, pin
 from .truth import truth
 from .values import (
     DictValue,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from types import FunctionType
 from typing import Any
 
@@ -34,14 +33,16 @@ from ..scopes import all_names
 from . import size_sums
 from .breaks import Break, Place, unknown_operand
 from .builder import SegmentBuilder, no_operand
-from .frames import Block, Frame
+from .frames import Block, Flow, Frame
 from .guarding import GuardRecorder
 from .journal import Journal
-from .sizes import Sizes, pinned
+from .size_arithmetic import pinned
+from .sizes import Sizes
 from .sources import Item, Source
 from .values import (
     DictValue,
     Known,
+    LazyValue,
     ListValue,
     Scalar,
     TupleValue,
@@ -52,15 +53,6 @@ from .values import (
     is_constant,
 )
 from .wrapping import wrap
-
-
-class Flow(Enum):
-    """How a statement ended."""
-
-    NEXT = "next"
-    BREAK = "break"
-    CONTINUE = "continue"
-    RETURN = "return"
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +70,6 @@ class Effect:
     values: tuple[Value, ...]
     after: torch.fx.Node | None
     contents: Contents
-
-
-class LazyValue(Value):
-    """An object that is wrapped when somebody first looks at it."""
-
-    def __init__(self, obj: Any, source: Source) -> None:
-        self.obj = obj
-        self.source = source
 
 
 class Evaluator:

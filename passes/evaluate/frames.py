@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 import libcst as cst
@@ -19,6 +20,15 @@ from ..namer import Namer
 from ..scopes import Uses, live_before
 from .sources import Source
 from .values import IteratorValue, Value
+
+
+class Flow(Enum):
+    """How a statement ended."""
+
+    NEXT = "next"
+    BREAK = "break"
+    CONTINUE = "continue"
+    RETURN = "return"
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from .breaks import Break, raising
 from .lazy import at_hand, lazy_iterator, next_item
 from .lazy import iterate as iterate_over
 from .registry import evaluates
-from .sizes import all_sized, extreme
+from .size_arithmetic import all_sized, extreme
 from .truth import size_of, truth
 from .values import (
     DictValue,

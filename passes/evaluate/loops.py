@@ -17,7 +17,7 @@ import torch
 from ..kinds import is_a
 from . import enums
 from .breaks import Break, unknown_operand
-from .frames import Block, Frame
+from .frames import Block, Flow, Frame
 from .generators import holds_generator
 from .lazy import LazyItems, at_hand, lazy_iterator, next_item
 from .modules import module_children
@@ -43,7 +43,7 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator, Flow
+    from .evaluator import Evaluator
 
 
 def iterator_over(ev: Evaluator, value: Value) -> IteratorValue:
@@ -207,7 +207,6 @@ def for_statement(
     ev: Evaluator, frame: Frame, node: cst.For
 ) -> tuple[Flow, Value | None]:
     """Starts to unroll a `for` loop."""
-    from .evaluator import Flow
     from .expressions import evaluate
 
     assert node.asynchronous is None  # a coroutine is left to Python as a whole
@@ -246,8 +245,6 @@ def for_statement(
 
 def _whole(ev: Evaluator, frame: Frame, block: Block) -> tuple[Flow, Value | None]:
     """Runs a loop as one transaction: its iterator cannot be handed over half-way."""
-    from .evaluator import Flow
-
     blocks = list(frame.blocks)
     frame.blocks.append(block)
     can_split, ev.can_split = ev.can_split, False
@@ -266,8 +263,6 @@ def while_statement(
     ev: Evaluator, frame: Frame, node: cst.While
 ) -> tuple[Flow, Value | None]:
     """Starts to unroll a `while` loop whose test is known."""
-    from .evaluator import Flow
-
     # NOTE: a loop that breaks in each iteration would cost a function for each of them.
     if ev.can_split and frame.origins.get(node.test) in ev.resumed:
         raise Break("SJ042", "a `while` loop whose iterations break", hint=_LONG)

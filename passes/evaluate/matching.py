@@ -15,7 +15,7 @@ from ..kinds import is_a
 from . import attributes, comparisons, expressions, names, subscripts, suites
 from .breaks import Break
 from .conditions import condition
-from .frames import Block, Frame
+from .frames import Block, Flow, Frame
 from .keys import key_of
 from .truth import truth
 from .values import (
@@ -32,7 +32,7 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator, Flow
+    from .evaluator import Evaluator
 
 _SELF_MATCHING = (
     bool,
@@ -53,8 +53,6 @@ def match_statement(
     ev: Evaluator, frame: Frame, node: cst.Match
 ) -> tuple[Flow, Value | None]:
     """Decides which case matches and starts its body."""
-    from .evaluator import Flow
-
     subject = expressions.evaluate(ev, frame, node.subject)
     if isinstance(subject, Unknown):
         raise Break(

@@ -10,7 +10,7 @@ import libcst as cst
 import torch
 
 from ..kinds import is_a
-from . import sizes, user_operators
+from . import size_arithmetic, user_operators
 from .breaks import Break, raising, unknown_operand
 from .enums import unboxed
 from .values import (
@@ -100,8 +100,8 @@ def apply(
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         return ev.builder.call("call_function", function, [left, right], {}, name)
     if isinstance(left, Scalar) or isinstance(right, Scalar):
-        if sizes.all_sized((left, right)):
-            result = sizes.binary(ev, name, left, right)
+        if size_arithmetic.all_sized((left, right)):
+            result = size_arithmetic.binary(ev, name, left, right)
             if result is not None:
                 return result
             return fold(ev, function, left, right)
@@ -335,7 +335,7 @@ def unary(ev: Evaluator, node_type: type, operand: Value) -> Value:
     if isinstance(operand, TensorValue):
         return ev.builder.call("call_function", function, [operand], {}, name)
     if isinstance(operand, Scalar) and operand.sizes and name == "neg":
-        result = sizes.negated(ev, operand)
+        result = size_arithmetic.negated(ev, operand)
         return result if result is not None else fold(ev, function, operand)
     if (
         isinstance(operand, Scalar)

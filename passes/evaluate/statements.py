@@ -26,8 +26,7 @@ from . import (
 )
 from .breaks import Break
 from .conditions import condition
-from .evaluator import Flow
-from .frames import Block, Frame
+from .frames import Block, Flow, Frame
 from .values import (
     FunctionValue,
     Known,

@@ -15,7 +15,7 @@ import torch
 from ..kinds import is_a
 from .breaks import Break, raising
 from .frozen import is_member
-from .sizes import pin
+from .size_arithmetic import pin
 from .values import (
     DictValue,
     Known,

@@ -20,8 +20,7 @@ import libcst as cst
 from ..kinds import is_a
 from . import suites
 from .breaks import Break
-from .evaluator import Flow
-from .frames import Block, Frame
+from .frames import Block, Flow, Frame
 from .generators import can_suspend
 from .values import Known, TupleValue, Value
 

@@ -13,7 +13,7 @@ from ..kinds import is_a
 from .breaks import Break, raising, unknown_operand
 from .enums import unboxed
 from .frozen import is_frozen
-from .sizes import compare
+from .size_arithmetic import compare
 from .values import (
     BuiltinMethod,
     ContextValue,

@@ -43,6 +43,14 @@ class Known(Value):
         return f"Known({self.obj!r})"
 
 
+class LazyValue(Value):
+    """An object that is wrapped when somebody first looks at it."""
+
+    def __init__(self, obj: Any, source: Source) -> None:
+        self.obj = obj
+        self.source = source
+
+
 @dataclass(eq=False)
 class TensorValue(Value):
     """A tensor: `fake` has its metadata; it lives in the open segment or in the residual program.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from srcjit.guards import GuardText
-from srcjit.load import _origin_lines
+from srcjit.lines import origin_lines
 from srcjit.options import Options
 from srcjit.origin import Origin
 from srcjit.passes.program import (
@@ -61,7 +61,7 @@ def specialized_of(
     guards = [guard_of(name, value) for name, value in arguments.items()]
     lines = {
         line: Origin(source.file, user_line)
-        for line, user_line in _origin_lines(source).items()
+        for line, user_line in origin_lines(source).items()
     }
     return Specialized(
         name=source.name,

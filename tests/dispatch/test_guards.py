@@ -10,7 +10,8 @@ from torch.nn import Parameter
 
 from srcjit import facts
 from srcjit.facts import GlobalState, TensorFacts
-from srcjit.guards import describe_failure, emit_guard, first_failure, learn
+from srcjit.guards import emit_guard
+from srcjit.misses import describe_failure, failures, learn
 from srcjit.passes.program import Guard, GuardSet, Hints, TensorGuard
 
 from .front_end import tensor_guard
@@ -151,7 +152,7 @@ def test_what_libraries_may_round():
             torch.set_float32_matmul_precision(precision)
             for _ in range(3):
                 assert guard(x) == (precision == "high")
-        failed = first_failure(facts_of_x, {"x": x}, {}, state)
+        failed = next(failures(facts_of_x, {"x": x}, {}, state), None)
         said = describe_failure(failed, {"x": x})
         assert "round" in said
     finally:
@@ -352,7 +353,7 @@ def test_a_vanished_path_is_a_failed_guard():
     guards = (Guard("x.a.b is None"), Guard("d['k'][3] == 1"))
     guard = load(GuardSet(guards), ["x", "d"])
     assert not guard(3, {})
-    failed = first_failure(GuardSet(guards), {"x": 3, "d": {}}, {})
+    failed = next(failures(GuardSet(guards), {"x": 3, "d": {}}, {}), None)
     assert failed is guards[0]
 
 
@@ -393,10 +394,10 @@ def test_first_failure_names_what_the_guard_refuses():
         ({"x": 1, "n": 3}, "x: float32[3, 4] stride (4, 1) on cpu; got int"),
     ]
     for arguments, expected in cases:
-        failed = first_failure(guards, arguments, {}, state)
+        failed = next(failures(guards, arguments, {}, state), None)
         assert (failed and describe_failure(failed, arguments)) == expected
     with torch.no_grad():
-        failed = first_failure(guards, cases[0][0], {}, state)
+        failed = next(failures(guards, cases[0][0], {}, state), None)
         assert describe_failure(failed, {}) == "torch.is_grad_enabled() == True"
 
 

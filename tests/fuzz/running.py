@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 
 import srcjit
 from srcjit import shared
-from srcjit.load import register_lines
+from srcjit.lines import register_lines
 from tests.harness import EXACT, Made, Outcome, compare, no_faults, run, seed
 
 from .generate import GENERATORS

@@ -18,7 +18,7 @@ import pytest
 
 import srcjit.source
 from srcjit import shared
-from srcjit.load import register_lines
+from srcjit.lines import register_lines
 from srcjit.source import FunctionSource, SourceUnavailable, find_source
 
 HERE = Path(__file__).read_text().splitlines()
