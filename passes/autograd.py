@@ -35,7 +35,8 @@ its last use, unless the graph is retained.
 
 Autograd refuses what was written to since it was saved. Eager has a node for each operation, and
 asks only those that lead to an output which is used. So where tangents are absent, only what goes
-with those that are there is asked (`unpacked`).
+with those that are there is asked, and what only eager has saved is asked, too
+(`passes.saved_checks`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .absent import PRODUCTS_ADDED, emit_partial, indented, literal
+from .absent import emit_partial, indented, literal
 from .partition import is_view
 from .plans import (
     ATenGraph,
@@ -62,11 +63,14 @@ from .plans import (
     ViewOfOutput,
     ViewOfShown,
 )
+from .saved_checks import checked_alone, each_there, keep_versions, used_apart
 
 IMPORTS = (
     "import torch",
     "from srcjit.runtime.autograd import first_derivative",
+    "from srcjit.runtime.autograd import refuse_written",
     "from srcjit.runtime.autograd import unpacked",
+    "from srcjit.runtime.autograd import versions_of",
 )
 """Imports that the text of `emit_autograd` may need; `emit_segment` needs the first."""
 
@@ -126,7 +130,7 @@ def emit_autograd(
         for i in range(len(backward.tangents))
     ]
     saved = [n.name for n in backward.graph.placeholders[: len(backward.saved)]]
-    apart = _used_apart(backward)
+    apart = used_apart(backward)
     text = [f"class {class_name}(torch.autograd.Function):"]
     text += indented(
         [
@@ -307,6 +311,7 @@ def _forward_lines(
         else:
             into.append(names[save.index])
     lines.append(f"{ctx}.save_for_backward({', '.join(tensors)})")
+    lines += keep_versions(backward, parameters, names, ctx)
     if numbers:
         lines.append(f"{ctx}.numbers = ({', '.join(numbers)},)")
     fixed = [
@@ -333,6 +338,9 @@ def _backward_lines(
     held = _unused("saved", [*saved, *tangents, ctx])
     take_numbers = [f"{_targets(numbers)} = {ctx}.numbers"] if numbers else []
     unpack = [f"{held} = [*{ctx}.saved_tensors]"] if tensors else []
+    unsaved = checked_alone(backward)
+    if unsaved:
+        unpack.insert(0, f"refuse_written({ctx}.versions)")
     clear = [f"{ctx}.maybe_clear_saved_tensors()"] if tensors else []
     results = [f"d_{i}" for i in range(len(backward.graph.results))]
     returned = _gradients(backward, results)
@@ -341,10 +349,13 @@ def _backward_lines(
         lines = [*unpack, *clear, *take_numbers, f"if {tangents[0]} is None:"]
         lines.append(f"    return {', '.join('None' for _ in backward.gradients)}")
     else:
-        partial = [*unpack, *clear]
+        partial = list(unpack)
+        if any(len(c.tangents) < len(tangents) for c in unsaved):
+            wanted = each_there(tangents, [c.tangents for c in unsaved])
+            partial[0] = f"refuse_written({ctx}.versions, {wanted})"
         if apart is not None:
-            wanted = (_any_there([tangents[t] for t in those]) for those in apart)
-            partial[0] = f"{held} = unpacked({ctx}, [{', '.join(wanted)}])"
+            partial[-1] = f"{held} = unpacked({ctx}, {each_there(tangents, apart)})"
+        partial += clear
         if tensors:
             partial.append(f"{_targets(tensors)} = {held}")
         call = f"{backward_name}_partial({', '.join([*saved, *tangents])})"
@@ -377,54 +388,6 @@ def backward_parameters(backward: Backward) -> tuple[list[str], list[str], str]:
         return names, [], ""
     held = _unused("saved", names)
     return [held, *(n for n in names if n not in tensors)], tensors, held
-
-
-def _used_apart(backward: Backward) -> list[list[int]] | None:
-    """For each saved tensor, the positions of the tangents with which it is used.
-
-    It is None where each goes with any tangent.
-    """
-    count = len(backward.saved)
-    given = backward.graph.placeholders
-    late = {n: {i} for i, n in enumerate(given[count:])}
-    used: dict[fx.Node, set[int]] = {n: set() for n in given[:count]}
-    made_from: dict[fx.Node, set[fx.Node]] = {n: {n} for n in given[:count]}
-    for node in backward.graph.graph_module.graph.nodes:
-        if node.op == "placeholder":
-            continue
-        read = set[fx.Node]().union(
-            *(made_from.get(i, ()) for i in node.all_input_nodes)
-        )
-        tangents = set[int]().union(*(late.get(i, ()) for i in node.all_input_nodes))
-        if node.op == "output":
-            early = [r for r in backward.graph.results if r in made_from]
-            read = set[fx.Node]().union(*(made_from[r] for r in early))
-            tangents = set(range(len(backward.tangents)))
-        if not tangents:
-            made_from[node] = read
-            continue
-        late[node] = tangents
-        factors = [i for i in node.args[1:3] if isinstance(i, fx.Node)]
-        if node.target in PRODUCTS_ADDED and any(i in late for i in factors):
-            # What it is added to may be there when there is no product.
-            read -= set[fx.Node]().union(*(made_from.get(i, ()) for i in factors))
-            theirs = set[int]().union(*(late.get(i, ()) for i in factors))
-            for factor in factors:
-                for saved in made_from.get(factor, ()):
-                    used[saved] |= theirs
-        for saved in read:
-            used[saved] |= tangents
-    found = [
-        sorted(used[node])
-        for node, value in zip(given, backward.graph.inputs[:count], strict=False)
-        if isinstance(value, torch.Tensor)
-    ]
-    apart = any(len(those) < len(backward.tangents) for those in found)
-    return found if apart else None
-
-
-def _any_there(tangents: Sequence[str]) -> str:
-    return " or ".join(f"{t} is not None" for t in tangents) or "False"
 
 
 def _gradients(backward: Backward, results: Sequence[str]) -> str:

@@ -23,34 +23,82 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import fx
 
 from .partition import Cut, base_of, descendants, is_view
+from .plans import Checked, SavedInput, SavedOutput
 from .tracing import Traced
 
 _HALVES = (torch.bfloat16, torch.float16)
 
 
-def must_stay(traced: Traced) -> tuple[set[fx.Node], set[fx.Node]]:
+def exposed(traced: Traced) -> tuple[set[fx.Node], dict[fx.Node, frozenset[int]]]:
     """Inputs and results that may be written to before the backward half runs.
 
     Eager lets the caller write to a tensor that autograd did not save. It may then not be
-    saved here; and a write to one that is saved raises, as in eager. Those that are saved
-    are the second of the sets.
+    saved here; and a write to one that is saved raises, as in eager.
+
+    Returns:
+        Those that must not be saved; for the others, the positions of the tangents with
+        which eager looks whether they were written to.
     """
-    kept = {base_of(n) for n in traced.saved_by_eager}
-    reached = [
-        *traced.placeholders,
-        *(base_of(r) for r in traced.results if isinstance(r, fx.Node)),
-    ]
-    exposed = [n for n in reached if isinstance(n.meta.get("val"), torch.Tensor)]
-    fixed = {n for n in exposed if n not in kept} | traced.mutated
+    fixed, asked = set(traced.mutated), dict[fx.Node, frozenset[int]]()
+    for node, tangents in (
+        *zip(traced.placeholders, traced.asked_inputs, strict=True),
+        *zip(traced.results, traced.asked_results, strict=True),
+    ):
+        if not isinstance(node, fx.Node):
+            continue
+        owner = base_of(node)
+        if not isinstance(owner.meta.get("val"), torch.Tensor):
+            continue
+        if tangents:
+            asked[owner] = tangents | asked.get(owner, frozenset())
+        else:
+            fixed.add(owner)
     for node in traced.recorder.graph.nodes:
         if is_view(node) and node.args[0] in fixed:
             fixed.add(node)
-    return fixed, {n for n in exposed if n not in fixed}
+    return fixed, {n: tangents for n, tangents in asked.items() if n not in fixed}
+
+
+def checked(traced: Traced) -> tuple[Checked, ...]:
+    """What eager asks for when it was saved: inputs and results, with their tangents."""
+    later = {m.input: m.versions for m in traced.mutations}
+    into_inputs = {m.output for m in traced.mutations}
+    return (
+        *(
+            Checked(SavedInput(i), tuple(sorted(tangents)), later.get(i))
+            for i, tangents in enumerate(traced.asked_inputs)
+            if tangents
+        ),
+        *(
+            Checked(SavedOutput(i), tuple(sorted(tangents)))
+            for i, tangents in enumerate(traced.asked_results)
+            if tangents and i not in into_inputs
+        ),
+    )
+
+
+def leaves_of(inputs: Iterable[Any]) -> set[int]:
+    """Positions of inputs such as parameters, which live longer than a backward pass."""
+    return {
+        i
+        for i, value in enumerate(inputs)
+        if isinstance(value, torch.Tensor) and value.requires_grad and value.is_leaf
+    }
+
+
+def checked_leaves(traced: Traced, leaves: set[int], cut: Cut) -> list[fx.Node]:
+    """Leaves that eager has saved and that the cut does not save: that costs no memory."""
+    return [
+        node
+        for i, node in enumerate(traced.placeholders)
+        if i in leaves and traced.asked_inputs[i] and node not in cut.saved
+    ]
 
 
 def copy_narrow(graph: fx.Graph, fixed: Iterable[fx.Node]) -> None:

@@ -32,7 +32,15 @@ from torch import fx
 from .absent import emit_partial
 from .decompositions import decompositions
 from .evaluate.raising import OWN_NAMESPACES, operator_may_raise
-from .exposed import copy_for_backward, copy_narrow, must_stay, without_unsaved
+from .exposed import (
+    checked,
+    checked_leaves,
+    copy_for_backward,
+    copy_narrow,
+    exposed,
+    leaves_of,
+    without_unsaved,
+)
 from .forwarding import PARTS, forward_parts
 from .graph_modules import graph_module
 from .partition import base_of, descendants, find_cut, is_random, is_view
@@ -95,7 +103,7 @@ def functionalize(
     """
     try:
         traced = trace(segment, decompositions() if table is None else table)
-        return _assemble(traced)
+        return _assemble(traced, leaves_of(segment.inputs))
     except CannotRecord as why:
         return Functional(None, torch_level=True, reason=str(why))
 
@@ -110,7 +118,7 @@ _READS_GRAD_MODE = frozenset({"aten::mkldnn_rnn_layer"})
 graph of a training segment runs with it off."""
 
 
-def _assemble(traced: Traced) -> Functional:
+def _assemble(traced: Traced, leaves: set[int]) -> Functional:
     graph = traced.recorder.graph
     if traced.tangents:
         for node in graph.nodes:
@@ -130,7 +138,6 @@ def _assemble(traced: Traced) -> Functional:
 
     traced.results = [final(n) for n in traced.results]
     traced.gradients = [final(n) for n in traced.gradients]
-    traced.saved_by_eager = {final(n) for n in traced.saved_by_eager}
     _own_memory(traced)
     if not traced.tangents:
         forward = _extract(
@@ -144,27 +151,27 @@ def _assemble(traced: Traced) -> Functional:
             autocast=traced.autocast,
             no_grad=traced.no_grad,
         )
-    return _with_backward(traced)
+    return _with_backward(traced, leaves)
 
 
-def _with_backward(traced: Traced) -> Functional:
+def _with_backward(traced: Traced, leaves: set[int]) -> Functional:
     graph = traced.recorder.graph
     gradients = [g for g in traced.gradients if isinstance(g, fx.Node)]
     results = [r for r in traced.results if isinstance(r, fx.Node)]
-    fixed, saved_by_eager = must_stay(traced)
+    fixed, asked = exposed(traced)
     copy_narrow(graph, fixed)
     copies = copy_for_backward(graph, fixed, set(traced.tangents.values()))
-    cut = find_cut(
-        graph, traced.tangents.values(), gradients, results, fixed, saved_by_eager
-    )
+    tangent_nodes = list(traced.tangents.values())
+    cut = find_cut(graph, tangent_nodes, gradients, results, fixed, asked)
     cut = without_unsaved(cut, copies)
+    kept = [*cut.saved, *checked_leaves(traced, leaves, cut)]
     late = set(cut.backward)
     if any(is_random(n) for n in late):
         raise CannotRecord("its gradient draws random numbers")
     places = {n: i for i, n in enumerate(traced.placeholders)}
     all_results = list(traced.results)
     saved: list[SavedInput | SavedOutput] = []
-    for node in cut.saved:
+    for node in kept:
         if node in places:
             saved.append(SavedInput(places[node]))
         elif node in all_results:
@@ -176,18 +183,18 @@ def _with_backward(traced: Traced) -> Functional:
     forward = _extract(
         traced.recorder, traced.placeholders, all_results, set(graph.nodes)
     )
-    inputs = [*cut.saved, *(traced.tangents[t] for t in tangents)]
+    inputs = [*kept, *(traced.tangents[t] for t in tangents)]
     order: dict[fx.Node, int] = {}
     for gradient in gradients:
         order.setdefault(gradient, len(order))
     own = {n for n in late if n.meta.get("segment_node") is None}
     backward = _extract(traced.recorder, inputs, list(order), own)
-    _compute_late(backward, len(cut.saved))
-    for node, kept in zip(backward.placeholders, saved, strict=False):
-        alone = isinstance(kept, SavedOutput) and kept.index >= len(traced.results)
+    _compute_late(backward, len(kept))
+    for node, source in zip(backward.placeholders, saved, strict=False):
+        alone = isinstance(source, SavedOutput) and source.index >= len(traced.results)
         node.meta["saved"] = "alone" if alone else "shared"
     if len(tangents) > 1:
-        _can_lack_tangents(backward, [n.name for n in inputs[len(cut.saved) :]])
+        _can_lack_tangents(backward, [n.name for n in inputs[len(kept) :]])
     plain = range(len(traced.results))
     return Functional(
         forward,
@@ -198,10 +205,11 @@ def _with_backward(traced: Traced) -> Functional:
             graph=backward,
             saved=tuple(saved),
             tangents=tangents,
+            checked=checked(traced),
             gradients=tuple(
                 order[g] if isinstance(g, fx.Node) else None for g in traced.gradients
             ),
-            depends=_dependence(backward, len(cut.saved)),
+            depends=_dependence(backward, len(kept)),
             outputs=len(traced.results),
             not_differentiable=tuple(
                 i

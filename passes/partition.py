@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import operator
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,7 +76,7 @@ def find_cut(
     gradients: Iterable[fx.Node],
     results: Iterable[fx.Node],
     must_stay: Iterable[fx.Node] = (),
-    exposed: Iterable[fx.Node] = (),
+    asked: Mapping[fx.Node, frozenset[int]] | None = None,
 ) -> Cut:
     """Chooses what to save.
 
@@ -88,14 +88,13 @@ def find_cut(
         must_stay: Inputs and results that the caller may write to later although eager's
             autograd does not save them: none of these is saved. (A result may be computed
             again.)
-        exposed: Those that eager's autograd saves. Where it does so for some tangents only,
-            nothing that goes with others is computed again from them.
+        asked: Those that eager's autograd saves, and the positions of the tangents with
+            which it asks for them. What goes with others is not computed again from them.
     """
     order = {node: i for i, node in enumerate(graph.nodes)}
-    tangents = set(tangents)
-    late = descendants(graph, tangents)
-    wanted = _ancestors(gradients)
-    ends = {n for n in wanted if n in late and n not in tangents}
+    tangents = list(tangents)
+    late = descendants(graph, set(tangents))
+    ends = _ancestors(gradients) & late - set(tangents)
     needed: set[fx.Node] = set()
     for node in ends:
         needed.update(i for i in node.all_input_nodes if i not in late)
@@ -106,7 +105,7 @@ def find_cut(
     fixed = set(must_stay)
     again = {n: _may_run_again(n) for n in early}
     if len(tangents) > 1:
-        again |= dict.fromkeys(_saved_for_others(graph, tangents, set(exposed)), False)
+        again |= dict.fromkeys(_saved_for_others(graph, tangents, asked or {}), False)
     results = set(results)
 
     flow = _Flow(len(early) * 2 + 2)
@@ -187,27 +186,25 @@ def _cost(node: fx.Node, results: set[fx.Node]) -> float:
 
 
 def _saved_for_others(
-    graph: fx.Graph, tangents: set[fx.Node], exposed: set[fx.Node]
+    graph: fx.Graph,
+    tangents: Sequence[fx.Node],
+    asked: Mapping[fx.Node, frozenset[int]],
 ) -> set[fx.Node]:
     """Early nodes that read what eager saves, but not for all tangents that they go with."""
-    goes_with = {n: {n} for n in tangents}
+    goes_with = {n: {i} for i, n in enumerate(tangents)}
     for node in graph.nodes:
-        found = set[fx.Node]().union(
-            *(goes_with.get(i, ()) for i in node.all_input_nodes)
-        )
+        found = set[int]().union(*(goes_with.get(i, ()) for i in node.all_input_nodes))
         if found:
             goes_with[node] = found
     late = set(goes_with)
-    saved_for: dict[fx.Node, set[fx.Node]] = {n: set() for n in exposed}
     wrong = set()
     for node in reversed(graph.nodes):
-        if node not in late:
-            found = set().union(*(goes_with.get(u, ()) for u in node.users))
-            goes_with[node] = found
-        for base in {base_of(i) for i in node.all_input_nodes} & exposed:
-            if node in late:
-                saved_for[base] |= goes_with[node]
-            elif not is_view(node) and not goes_with[node] <= saved_for[base]:
+        if node in late:
+            continue
+        found = set[int]().union(*(goes_with.get(u, ()) for u in node.users))
+        goes_with[node] = found
+        for base in {base_of(i) for i in node.all_input_nodes} & asked.keys():
+            if not is_view(node) and not found <= asked[base]:
                 wrong.add(node)
     return wrong
 

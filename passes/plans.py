@@ -170,6 +170,22 @@ class SavedOutput:
     index: int
 
 
+@dataclass(frozen=True)
+class Checked:
+    """Eager refuses a backward pass when this was written to after the segment.
+
+    Attributes:
+        place: The forward input or result.
+        tangents: Positions of the tangents; eager asks where any of them is there.
+        later: For an input that the segment itself writes to, how often it counts that
+            after the forward graph has run.
+    """
+
+    place: SavedInput | SavedOutput
+    tangents: tuple[int, ...]
+    later: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Backward:
     """The backward graph of a segment and how it is wired to the forward graph.
@@ -190,6 +206,7 @@ class Backward:
         outputs: Number of leading forward results that the segment itself needs (outputs,
             bases and mutations); those behind them exist only to be saved.
         not_differentiable: Forward results below `outputs` that carry no gradient.
+        checked: What eager has saved, whether or not it is among `saved`.
     """
 
     graph: ATenGraph
@@ -199,6 +216,7 @@ class Backward:
     depends: tuple[tuple[int, ...], ...]
     outputs: int
     not_differentiable: tuple[int, ...]
+    checked: tuple[Checked, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,7 @@ _OURS = frozenset(
     """
     torch math operator triton tl cpp_kernels empty_cpu empty_large_cpu empty_cuda laid_out
     checks launch precompile Graphs first_derivative unpacked attend_cpu attend_cuda
+    versions_of refuse_written
     """.split()
 )
 """What emitted functions have their modules' globals for."""

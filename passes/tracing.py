@@ -24,6 +24,7 @@ import torch
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from .asked import Asked
 from .decompositions import LOOK_AT_DATA
 from .evaluate.writes import writes_to_first
 from .output_plans import Planner, storage_key
@@ -70,7 +71,9 @@ class Traced:
         versions: For each of `results`, how often the segment writes to it.
         tangents: Forward result -> placeholder of its tangent.
         gradients: For each input its gradient's node, or None; empty without a backward.
-        saved_by_eager: Nodes whose values eager's autograd keeps for the backward.
+        asked_inputs: For each input, the positions of the tangents with which eager's
+            autograd looks at whether it was written to.
+        asked_results: The same for each of `results`.
         mutated: Placeholders of inputs that the segment writes to.
         autocast: Autocast was on.
         no_grad: Inputs require grad in grad mode, but no result does.
@@ -84,7 +87,8 @@ class Traced:
     versions: list[int] = field(default_factory=list)
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
-    saved_by_eager: set[fx.Node] = field(default_factory=set)
+    asked_inputs: list[frozenset[int]] = field(default_factory=list)
+    asked_results: list[frozenset[int]] = field(default_factory=list)
     mutated: set[fx.Node] = field(default_factory=set)
     autocast: bool = False
     no_grad: bool = False
@@ -114,7 +118,7 @@ class _Tracing:
         self.traced = Traced(self.recorder, [])
         self.values: dict[fx.Node, Any] = {}
         self.inputs: list[Any] = []
-        self.versions: list[tuple[torch.Tensor, int]] = []
+        self.asked = Asked(())
         self.counter = WriteCounter()
         self.windows: set[int] = set()
         self.planner = Planner(
@@ -281,13 +285,13 @@ class _Tracing:
 
     # NOTE: hooks turn autograd's own check of versions off, so it is made here.
     def _save(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-        self.versions.append((tensor, tensor._version))
         return tensor, tensor._version
 
     def _load(self, saved: tuple[torch.Tensor, int]) -> torch.Tensor:
         tensor, version = saved
         if tensor._version != version:
             raise CannotRecord("a value that a gradient needs is modified in place")
+        self.asked.look(tensor)
         return tensor
 
     # -- effects and results -------------------------------------------------------------
@@ -370,6 +374,7 @@ class _Tracing:
         for position in ends:
             tangent = self._tangent(position)
             tangents.append(torch._to_functional_tensor(tangent))
+        self.asked = Asked([self.planner.results[p] for p in ends])
         # A backward pass runs outside of the region that its forward pass was in.
         with torch._C._DisableAutocast():
             try:
@@ -391,13 +396,9 @@ class _Tracing:
             if gradient is not None:
                 node = self._result_node(gradient)
                 self.traced.gradients[position] = node
-        for tensor, _ in self.versions:
-            if torch._is_functional_tensor(tensor):
-                fake = torch._from_functional_tensor(tensor)
-                with self.recorder.paused():
-                    node = self.recorder.known(fake)
-                if node is not None:
-                    self.traced.saved_by_eager.add(node)
+        asked = self.asked.tangents
+        self.traced.asked_inputs = [asked(value) for value in self.inputs]
+        self.traced.asked_results = [asked(value) for value in self.planner.results]
 
     def _tangent(self, position: int) -> torch.Tensor:
         like = unwrap(self.planner.results[position])

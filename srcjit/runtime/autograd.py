@@ -61,6 +61,58 @@ def unpacked(ctx: Any, wanted: Sequence[bool]) -> list[torch.Tensor]:
     return found
 
 
+def versions_of(
+    tensors: Sequence[torch.Tensor], later: Sequence[int | None] | None = None
+) -> list[tuple[torch.Tensor, int, torch.Size]]:
+    """Returns what `refuse_written` has to know, without keeping the tensors' memory.
+
+    Args:
+        tensors: Eager's autograd has saved these.
+        later: For each that the program writes to in a moment, how often that counts; these
+            are kept as they are.
+    """
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        # What a user's hook has packed is not checked.
+        return []
+    found = []
+    for position, tensor in enumerate(tensors):
+        more = later[position] if later else None
+        version = tensor._version + (more or 0)
+        shape = tensor.shape
+        if more is None:
+            tensor = tensor.detach()
+            # NOTE: it keeps its version, which is that of what it is detached from.
+            tensor.data = _nothing(tensor.dtype, tensor.device)
+        found.append((tensor, version, shape))
+    return found
+
+
+@functools.cache
+def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    return torch.empty(0, dtype=dtype, device=device)
+
+
+def refuse_written(
+    versions: Sequence[tuple[torch.Tensor, int, torch.Size]],
+    wanted: Sequence[bool] | None = None,
+) -> None:
+    """Refuses what eager refuses: a backward pass after a write to what it has saved.
+
+    Args:
+        versions: What `versions_of` has returned.
+        wanted: Which of them eager asks for; all by default.
+    """
+    for position, (tensor, version, shape) in enumerate(versions):
+        if tensor._version != version and (wanted is None or wanted[position]):
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by "
+                f"an inplace operation: [{tensor.type()} {list(shape)}] is at version "
+                f"{tensor._version}; expected version {version} instead. Hint: enable "
+                "anomaly detection to find the operation that failed to compute its "
+                "gradient, with torch.autograd.set_detect_anomaly(True)."
+            )
+
+
 def _failing(message: str, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
     """Returns the gradients as results of a node that raises `message`."""
     if not gradients:
