@@ -143,6 +143,7 @@ def _assemble(traced: Traced, leaves: set[int]) -> Functional:
         forward = _extract(
             traced.recorder, traced.placeholders, traced.results, set(graph.nodes)
         )
+        _mark_owning(forward, traced.owning)
         return Functional(
             forward,
             tuple(traced.outputs),
@@ -183,6 +184,7 @@ def _with_backward(traced: Traced, leaves: set[int]) -> Functional:
     forward = _extract(
         traced.recorder, traced.placeholders, all_results, set(graph.nodes)
     )
+    _mark_owning(forward, traced.owning)
     inputs = [*kept, *(traced.tangents[t] for t in tangents)]
     order: dict[fx.Node, int] = {}
     for gradient in gradients:
@@ -219,6 +221,13 @@ def _with_backward(traced: Traced, leaves: set[int]) -> Functional:
         ),
         autocast=traced.autocast,
     )
+
+
+def _mark_owning(forward: ATenGraph, owning: list[bool]) -> None:
+    """Notes at the results which of them are no views in eager, for whoever prints them."""
+    for node, owns in zip(forward.results, owning, strict=False):
+        if owns and isinstance(node, fx.Node):
+            node.meta["owning"] = True
 
 
 def _can_lack_tangents(backward: ATenGraph, tangents: list[str]) -> None:

@@ -32,6 +32,7 @@ from .definitions import EXTERN, SOURCE, VIEW, Definition, Number
 from .groups import base_of
 from .indexing import as_expr, contiguous_strides
 from .loops import Buffer, ScalarArg
+from .partition import is_view
 from .placement import Place
 from .plans import ATenGraph
 from .reuse import last_uses, names_made
@@ -342,15 +343,22 @@ class Host:
         return f"torch.as_strided({name}, {size}, {stride}, {offset})"
 
     def _own_tensor(self, node: fx.Node) -> str | None:
-        """A reshape of a temporary that is a result: to PyTorch it must not be a view.
+        """A view of a temporary that is a result: to PyTorch it must not be one.
 
-        Eager gives a tensor of its own there, which may be written to in any grad mode.
+        Eager gives a tensor of its own there, which may be written to in any grad mode. It
+        is a view here because of how its values are computed: a product of matrices is
+        reshaped, and what was written to through a view is read back through it.
         """
         reshapes = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
         value = self.lowered.values[node]
-        if node in self.named or node.target not in reshapes:
-            return None
         if not isinstance(value, Definition) or base_of(value).kind == SOURCE:
+            return None
+        if node.target not in reshapes:
+            stored = value.kind != EXTERN and value.name in self.allocated
+            if stored or not node.meta.get("owning") or not is_view(node):
+                return None
+            return f"{self.text(node)}.detach()"
+        if node in self.named:
             return None
         base, size = node.args[:2]
         assert isinstance(base, fx.Node)

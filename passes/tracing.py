@@ -69,6 +69,7 @@ class Traced:
         outputs: A plan for each output of the segment.
         mutations: Copies into inputs.
         versions: For each of `results`, how often the segment writes to it.
+        owning: For each of `results`, whether it is a tensor that autograd has no base for.
         tangents: Forward result -> placeholder of its tangent.
         gradients: For each input its gradient's node, or None; empty without a backward.
         asked_inputs: For each input, the positions of the tangents with which eager's
@@ -85,6 +86,7 @@ class Traced:
     outputs: list[OutputPlan] = field(default_factory=list)
     mutations: list[Mutation] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
+    owning: list[bool] = field(default_factory=list)
     tangents: dict[int, fx.Node] = field(default_factory=dict)
     gradients: list[Any] = field(default_factory=list)
     asked_inputs: list[frozenset[int]] = field(default_factory=list)
@@ -153,6 +155,7 @@ class _Tracing:
                 self._find_mutations()
                 results = self.planner.results
                 self.traced.versions = self._versions_of_results()
+                self.traced.owning = self._owning_results()
                 self.traced.results = [self._result_node(r) for r in results]
             except RuntimeError as error:
                 # Such as: a view that autograd no longer lets anyone use.
@@ -341,6 +344,15 @@ class _Tracing:
             self.counter.writes(value)
             if isinstance(value, torch.Tensor) and id(value) not in inputs
             else 0
+            for value in self.planner.results
+        ]
+
+    def _owning_results(self) -> list[bool]:
+        inputs = {id(value) for value in self.inputs}
+        return [
+            isinstance(value, torch.Tensor)
+            and value._base is None
+            and id(value) not in inputs
             for value in self.planner.results
         ]
 

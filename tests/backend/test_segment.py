@@ -288,6 +288,30 @@ def test_results_are_no_views() -> None:
     result.requires_grad_()
 
 
+def _through_columns(x):
+    y = x * 2
+    y.t()[0].mul_(2)
+    return y, y[1:]
+
+
+def _through_the_real_part(x):
+    y = torch.complex(x, x)
+    torch.view_as_real(y)[..., 0].mul_(2)
+    return y, y[1:]
+
+
+@pytest.mark.parametrize("written", [_through_columns, _through_the_real_part])
+def test_results_that_were_written_to_through_views_are_none(written: Any) -> None:
+    with torch.no_grad():
+        run = compiled(written, randn(3, 3))
+        result, part = run(randn(3, 3))
+        eager, _ = written(randn(3, 3))
+    assert not result._is_view() and part._base is result
+    assert result._version == eager._version
+    result.detach_()
+    result.mul_(torch.ones((), requires_grad=True))
+
+
 def test_running_statistics_count_versions_as_eager_does() -> None:
     """A buffer that is read by a backward pass may be updated in between."""
 
