@@ -140,8 +140,12 @@ def upper_bound(expr: Expr, ranges: Ranges) -> Expr | None:
     total: Expr = ZERO
     for term in sympy.Add.make_args(expr):
         coefficient, rest = term.as_coeff_Mul()
+        if not (isinstance(rest, FloorDiv) or lower_bound_is_zero(rest)):
+            return None
         if coefficient.is_negative:
             # NOTE: the least value of `rest` is 0: symbols are non-negative.
+            if not lower_bound_is_zero(rest):
+                return None
             continue
         bound = coefficient
         for factor in sympy.Mul.make_args(rest):
@@ -170,8 +174,13 @@ def _is_size(factor: Expr, ranges: Ranges) -> bool:
 
 
 def lower_bound_is_zero(expr: Expr) -> bool:
-    """True if no term of `expr` is subtracted."""
-    return all(not t.as_coeff_Mul()[0].is_negative for t in sympy.Add.make_args(expr))
+    """True if no term of `expr` is subtracted, nor one of what it divides.
+
+    A dividend is below zero where nobody reads, behind the mask of a `cat` or of padding.
+    """
+    if any(t.as_coeff_Mul()[0].is_negative for t in sympy.Add.make_args(expr)):
+        return False
+    return all(lower_bound_is_zero(q.args[0]) for q in expr.atoms(FloorDiv))
 
 
 def is_less(expr: Expr, bound: Expr, ranges: Ranges) -> bool:
@@ -228,7 +237,15 @@ def floordiv(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
     whole, rest = _split(expr, divisor)
     if is_less(rest, divisor, ranges):
         return whole
-    if not lower_bound_is_zero(rest):
+    steps, rest = _least_number(rest, divisor)
+    if _is_subtracted(rest, divisor):
+        # The dividends of what is printed must not be below zero: kernels round to it.
+        return whole + steps - floordiv(expanded(divisor - 1 - rest), divisor, ranges)
+    if lower_bound_is_zero(rest):
+        whole += steps
+        if is_less(rest, divisor, ranges):
+            return whole
+    else:
         whole, rest = ZERO, expr
     rest, divisor = _cancel(rest, divisor, ranges)
     if isinstance(rest, FloorDiv):
@@ -242,11 +259,13 @@ def modulo(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
     if divisor == ONE or expr == ZERO:
         return ZERO
     _, rest = _split(_without_mods(expr, divisor), divisor)
+    _, rest = _least_number(rest, divisor)
+    if _is_subtracted(rest, divisor):
+        return expanded(
+            divisor - 1 - modulo(expanded(divisor - 1 - rest), divisor, ranges)
+        )
     if not lower_bound_is_zero(rest):
         return Mod(expr, divisor)
-    number, others = rest.as_coeff_Add()
-    if number.is_Integer and divisor.is_Integer:
-        rest = others + number % divisor
     if is_less(rest, divisor, ranges):
         return rest
     if isinstance(rest, Mod) and _quotient(rest.args[1], divisor) is not None:
@@ -258,6 +277,24 @@ def modulo(expr: Expr, divisor: Expr, ranges: Ranges) -> Expr:
         )
         return expanded(common * small)
     return Mod(rest, divisor)
+
+
+def _least_number(expr: Expr, divisor: Expr) -> tuple[Expr, Expr]:
+    """`expr` as a multiple of `divisor` and a rest whose number is within it.
+
+    Of `j - 310`, by 9, -35 and `j + 5`.
+    """
+    number, others = expr.as_coeff_Add()
+    if not (number.is_Integer and divisor.is_Integer):
+        return ZERO, expr
+    return number // divisor, others + number % divisor
+
+
+def _is_subtracted(expr: Expr, divisor: Expr) -> bool:
+    """Whether `divisor - 1 - expr` has no term that is subtracted, but `expr` has."""
+    return not lower_bound_is_zero(expr) and lower_bound_is_zero(
+        expanded(divisor - 1 - expr)
+    )
 
 
 def _without_mods(expr: Expr, divisor: Expr) -> Expr:

@@ -55,6 +55,9 @@ def _choose(
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
     if rule is _xlogy and len(tensors) == 2:
         common = torch.result_type(*tensors)
+        if not common.is_floating_point:
+            # A number's integers may be wider than those of the tensor beside it.
+            return widening(*args, **kwargs)
         args = tensors = [t.to(common) for t in tensors]  # type: ignore[assignment]
     dtypes = {t.dtype for t in tensors}
     dtype = dtypes.pop()

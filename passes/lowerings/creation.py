@@ -12,7 +12,14 @@ from torch.utils._sympy.functions import Mod
 from ..definitions import Definition, Read
 from ..indexing import ZERO, Index, as_expr, flatten, product, unflatten
 from ..loops import Const, Expr, IndexValue, Value, cast, op
-from .builder import Builder, NoLoopForm, compute_dtype, expression, number
+from .builder import (
+    Builder,
+    NoLoopForm,
+    compute_dtype,
+    expression,
+    known_number,
+    number,
+)
 from .float8 import stored
 from .views import position, slice_start
 
@@ -236,7 +243,8 @@ def select_scatter(
 
 
 def roll(b: Builder, x: Definition, shifts: Any, dims: Any = ()) -> Definition:
-    shifts = [shifts] if isinstance(shifts, int) else list(shifts)
+    shifts = shifts if isinstance(shifts, list | tuple) else [shifts]
+    shifts = [known_number(s) for s in shifts]
     dims = [dims] if isinstance(dims, int) else list(dims)
     whole = range(len(x.size)) if not dims else (position(d, len(x.size)) for d in dims)
     if any(not x.size[d].is_Integer for d in whole):

@@ -63,6 +63,13 @@ def test_rounds_where_eager_does(name: str, dtype: torch.dtype) -> None:
     run(OPERATIONS[name], x, y, g, rtol=0, atol=0)
 
 
+def test_logarithms_of_integers_are_not_cut() -> None:
+    """Beside a tensor of bytes an integer alone is not made a byte before its logarithm."""
+    x, large = torch.arange(200, dtype=torch.uint8), torch.tensor(2**40)
+    run(torch.xlogy, x, large)
+    run(torch.xlogy, large, x[1:])
+
+
 @pytest.mark.parametrize("dtype", HALVES)
 def test_a_square_may_overflow(dtype: torch.dtype) -> None:
     x = torch.full((4,), 300.0, dtype=dtype)

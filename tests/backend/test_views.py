@@ -9,7 +9,16 @@ import pytest
 import sympy
 import torch
 
-from srcjit.passes.indexing import FloorDiv, Mod, expanded, symbol
+import srcjit
+from srcjit.passes.indexing import (
+    FloorDiv,
+    Mod,
+    expanded,
+    lower_bound_is_zero,
+    simplify,
+    substitute,
+    symbol,
+)
 from srcjit.passes.lowerings.views import reshape_index
 
 SHAPES = [
@@ -96,3 +105,61 @@ def test_multiplied_out(seed: int) -> None:
     for _ in range(20):
         expr = made(draw.randint(0, 3))
         assert expanded(expr) == sympy.expand(expr)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_divided_is_not_below_zero(seed: int) -> None:
+    """Kernels divide toward zero; under the mask of a `cat` an index has parts below it."""
+    draw = random.Random(seed)
+    i, j = symbol("i"), symbol("j")
+    ranges = {i: sympy.Integer(7), j: sympy.Integer(9)}
+    for _ in range(6):
+        sign = draw.choice([1, -1])
+        flat = sign * (9 * i + j) + draw.randint(-70, 70)
+        by, digits = draw.choice([2, 3, 9, 63]), draw.choice([2, 5, 7])
+        whole = Mod(FloorDiv(flat, by), digits) + 100 * Mod(flat, by)
+        made = simplify(whole, ranges)
+        for part in made.atoms(FloorDiv, Mod):
+            assert lower_bound_is_zero(expanded(part.args[0])), (whole, made)
+        for place in itertools.product(range(7), range(9)):
+            at = dict(zip((i, j), map(sympy.Integer, place), strict=True))
+            number = int(substitute(flat, at))
+            expected = number // by % digits + 100 * (number % by)
+            assert substitute(made, at) == expected, (whole, made, place)
+
+
+def test_a_symbol_that_is_subtracted() -> None:
+    i, j, n, s = map(symbol, ("i", "j", "n", "s"))
+    ranges = {i: n, j: s}
+    flat = n * s - 1 - s * i - j
+    assert simplify(FloorDiv(expanded(flat), s), ranges) == n - 1 - i
+    assert simplify(Mod(expanded(flat), s), ranges) == s - 1 - j
+
+
+def test_turned_and_reversed() -> None:
+    """All elements in a row, whose halves are exchanged or whose order is the other one."""
+
+    def turned(x: torch.Tensor) -> list[torch.Tensor]:
+        flat, row = x.reshape(-1), x.reshape(1, -1)
+        back = flat.flip(0)
+        return [
+            torch.cat([flat[4:], flat[:4]]),
+            torch.cat([row[:, 1:], row[:, :1]], -1),
+            torch.cat([back[9:], back[:9]]),
+            torch.slice_scatter(row, row.flip(-1)[:, 1::2], -1, 1, None, 2),
+            torch.nn.functional.pad(back, [4, 5]).reshape(-1, 9).t().contiguous(),
+        ]
+
+    x = torch.randn(5, 7, 9, 2)[..., 0]
+    made = srcjit.jit(turned)(x)
+    for found, wanted in zip(made, turned(x), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_rolled_by_a_number_that_changes() -> None:
+    def rolled(x: torch.Tensor, by: int) -> torch.Tensor:
+        return x.roll(by) + x.roll((by, -by), (0, 1))
+
+    made, x = srcjit.jit(rolled), torch.randn(6, 7)
+    for by in (2, 4, -5):
+        assert torch.equal(made(x, by), rolled(x, by))

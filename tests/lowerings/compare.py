@@ -249,6 +249,7 @@ MIXED_EXTREMES = (
     "amax after",
     "amin of all",
     "several",
+    "centre",
 )
 """Beginnings of rows, other than those of ATen's operators, that take the larger or smaller."""
 

@@ -101,7 +101,8 @@ def _with_number(function: Callable[[Any, Any], Any], number: Any) -> list[Call]
 
 
 def _divided(x: torch.Tensor, number: Any, mode: str) -> torch.Tensor:
-    if number == -1 and mode == "trunc" and not x.is_floating_point():
+    floats = x.is_floating_point() or isinstance(number, float)
+    if mode == "trunc" and not floats and torch.tensor(number).to(x.dtype) == -1:
         raise ValueError("eager's process dies of the smallest integer divided by -1")
     return torch.div(x, number, rounding_mode=mode)
 
@@ -190,7 +191,9 @@ def mixed(dtype: torch.dtype, other: torch.dtype, shape: str) -> Operands:
     whole = (*INTS, torch.bool)
     if dtype in whole and other in whole:
         # Eager's process dies of the smallest integer divided by -1, either way.
-        y = torch.where(y == -1, 2, y).to(other) if other is not torch.bool else y
+        # Beside a tensor a number has the tensor's dtype, in which others are -1, too.
+        least = y.to(dtype) == -1 if shape == "no_dimension" else y == -1
+        y = torch.where(least, 2, y).to(other) if other is not torch.bool else y
         z = torch.where(z == -1, 2, z).to(dtype) if dtype is not torch.bool else z
         x = torch.where(x == -1, 2, x).to(dtype) if dtype is not torch.bool else x
     if dtype in LOW_PRECISION:
