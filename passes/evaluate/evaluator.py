@@ -39,6 +39,7 @@ from .journal import Journal
 from .size_arithmetic import pinned
 from .sizes import Sizes
 from .sources import Item, Source
+from .unsaved import Unsaved
 from .values import (
     DictValue,
     Known,
@@ -108,6 +109,7 @@ class Evaluator:
         self.can_split = True
         self.finished = False
         self.memo: dict[Any, tuple[Value, Source]] = {}
+        self.unsaved = Unsaved(self)
         self.keep_alive: list[Any] = []
         self.scalar_sources: dict[str, str] = {}
         """Residual text of a dynamic number -> its source, as a guard spells it."""

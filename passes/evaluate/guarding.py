@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import re
 from collections.abc import Iterable
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -19,6 +20,8 @@ from .breaks import Break
 from .journal import Journal
 from .sources import Source
 
+_COMPARISON = re.compile(" ==| is ")
+_IS_INT = ") is int and"
 _LITERAL = (int, str, bytes)
 _SINGLETON = (type(None), bool, type(Ellipsis), type(NotImplemented))
 
@@ -29,6 +32,7 @@ class GuardRecorder:
     def __init__(self, journal: Journal, namer: Namer) -> None:
         self._journal = journal
         self._guards: dict[str, Guard | TensorGuard] = {}
+        self._compared: dict[str, list[str]] = {}
         self.bindings: dict[str, Any] = {}
         self._bound: dict[int, str] = {}
         self._namer = namer
@@ -41,6 +45,11 @@ class GuardRecorder:
         """Requires the Python expression `text` to be true."""
         if text not in self._guards:
             self._journal.set_item(self._guards, text, Guard(text, reason))
+            for found in _COMPARISON.finditer(text):
+                path = text[: found.start()]
+                self._compared.setdefault(path, []).append(text)
+                if path.startswith("type(") and text.startswith(_IS_INT, len(path) - 1):
+                    self._compared.setdefault(path[5:-1], []).append(text)
 
     def add_tensor(self, source: Source, tensor: torch.Tensor) -> None:
         """Requires the tensor at `source` to have the metadata of `tensor`."""
@@ -123,11 +132,8 @@ class GuardRecorder:
 
     def decided(self, source: Source) -> bool:
         """Whether a guard on the value at `source` exists already."""
-        text = source.guard
-        return any(
-            key.startswith((f"{text} ==", f"{text} is ", f"type({text}) is int and"))
-            for key in self._guards
-        )
+        texts = self._compared.get(source.guard, ())
+        return any(text in self._guards for text in texts)
 
     def type_of(self, source: Source, obj: Any) -> None:
         """Requires the object at `source` to be of exactly `obj`'s type."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING
 
 from ..kinds import is_a
@@ -231,7 +231,7 @@ def save_old(
     ev: Evaluator,
     target: Source,
     below_only: bool = False,
-    held: Container[int] = (),
+    held: Callable[[], Container[int]] = tuple,
 ) -> None:
     """Before `target` is overwritten: holds what was read from it in residual variables.
 
@@ -239,12 +239,11 @@ def save_old(
     `below_only` the object at `target` stays, and its items or attributes change. Those
     whose ids are `held` are, even if nothing reads them any more.
     """
-    text = target.residual
-    for value, first in list(ev.memo.values()):
-        path = first.residual
-        inside = path.startswith((text + ".", text + "["))
-        if not (inside or (path == text and not below_only)):
-            continue
+    reads = ev.unsaved.reached_by(target, below_only)
+    if not reads:
+        return
+    kept = held()
+    for _, _, path, value, first in reads:
         if (
             isinstance(value, Known)
             and is_constant(value.obj)
@@ -252,12 +251,12 @@ def save_old(
         ):
             ev.journal.set_attr(value, "source", None)  # its value is known: a literal
             continue
-        if getattr(value, "name", None) is None and hasattr(value, "source"):
-            name = ev.residual.fresh(first.hint)
-            ev.residual.emit(f"{name} = {path}")
-            if id(value) not in held:
-                ev.residual.saved.add(name)
-            ev.journal.set_attr(value, "name", name)
+        name = ev.residual.fresh(first.hint)
+        ev.residual.emit(f"{name} = {path}")
+        if id(value) not in kept:
+            ev.residual.saved.add(name)
+        ev.journal.set_attr(value, "name", name)
+    ev.unsaved.forget_saved(target)
 
 
 def delete(ev: Evaluator, frame: Frame, name: str) -> None:

@@ -337,13 +337,14 @@ def effect_if_outside(
     held: frozenset[int] = frozenset()
     if overwrites:
         ev.journal.set_attr(ev, "removes", True)
-        held = held_by_variables(ev)
+        if base.source is not None and ev.unsaved.is_new_below(base.source):
+            held = held_by_variables(ev)
 
     def replay() -> None:
         if base.source is not None and overwrites:
             # What is taken out is bound behind the effect.
-            now = held | held_by_variables(ev)
-            save_old(ev, base.source, below_only=True, held=now)
+            kept = lambda: held | held_by_variables(ev)  # noqa: E731
+            save_old(ev, base.source, below_only=True, held=kept)
         action(residual, residual.reify(base))
 
     ev.effect(replay, base, *values)

@@ -74,11 +74,13 @@ def wrap(ev: Evaluator, obj: Any, source: Source) -> Value:
             ev.journal.set_attr(value, "source", source)
             ev.journal.set_attr(value, "name", None)
             ev.journal.set_attr(value, "lost", False)
+            ev.unsaved.add(id(obj), value, source)
         if first.guard == source.guard or not fixed:
             return value
     _refuse_namespaces(ev, obj)
     value = _wrap_new(ev, obj, source)
     ev.journal.set_item(ev.memo, id(obj), (value, source))
+    ev.unsaved.add(id(obj), value, source)
     ev.keep_alive.append(obj)
     if not is_a(obj, _FIXED):
         ev.guards.reached(source.guard, obj)
@@ -111,6 +113,7 @@ def _constant(ev: Evaluator, obj: Any, source: Source) -> Value:
         return seen[0]
     value = Known(obj, source)
     ev.journal.set_item(ev.memo, key, (value, source))
+    ev.unsaved.add(key, value, source)
     return value
 
 
@@ -213,6 +216,7 @@ def _dynamic_number(ev: Evaluator, obj: int | float, source: Source) -> Value:
     else:
         scalar = ev.scalar(text, kind, source.hint)
     ev.journal.set_item(ev.memo, key, (scalar, source))
+    ev.unsaved.add(key, scalar, source)
     # NOTE: not undone with the statement, which may break because of this very number.
     ev.scalar_sources[scalar.text] = source.guard
     return scalar
