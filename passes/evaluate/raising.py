@@ -36,6 +36,30 @@ _QUIET = frozenset(
 )
 """Functions and methods that cannot raise once fakes have run them on floating-point numbers."""
 
+_QUIET_POINTWISE = _QUIET | frozenset(
+    """
+    div rsub pow reciprocal exp2 expm1 log1p log2 log10 erfc asin acos atan sinh cosh asinh
+    acosh atanh atan2 hypot addcmul addcdiv lerp trunc frac sgn signbit fmax fmin logaddexp
+    mish hardsigmoid threshold_backward sigmoid_backward tanh_backward gelu_backward
+    silu_backward logical_xor isfinite copysign
+    """.split()
+)
+"""Pointwise operators of which PyTorch has kernels for all floating-point numbers."""
+
+_QUIET_OF_WHOLE = frozenset(
+    """
+    eq ne lt le gt ge logical_and logical_or logical_xor logical_not where sum any all
+    _to_copy clone copy copy_ cat stack flip roll zero_ zeros_like ones_like
+    full_like empty_like new_zeros new_ones new_empty new_full
+    """.split()
+)
+"""Operators of which PyTorch has kernels for integers and truth values, too."""
+
+_WHOLE = frozenset(
+    {torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+)
+"""The types of those; of unsigned integers with more bits there are few kernels."""
+
 _QUIET_OPERATORS = frozenset(
     """
     _to_copy _unsafe_view alias any all argmax argmin avg_pool1d avg_pool2d avg_pool3d
@@ -161,12 +185,16 @@ def operator_may_raise(
     if packet == "bernoulli":
         return not (numbers and len(tensors) == 1 and 0 <= numbers[0] <= 1)
     if _is_pointwise(operator):
+        if _is_known_to_have_kernels(packet, operands):
+            return False
         return _has_no_kernel(operator, args, kwargs)
     if operator.is_view or _TAG.view_copy in operator.tags:
         return False
     if packet not in _QUIET_OPERATORS and name not in _QUIET_OPERATORS:
         return True
-    return whole and (packet in _FLOATING or _has_no_kernel(operator, args, kwargs))
+    if not whole or _is_known_to_have_kernels(packet, operands):
+        return False
+    return packet in _FLOATING or _has_no_kernel(operator, args, kwargs)
 
 
 def _is_pointwise(operator: Any) -> bool:
@@ -177,6 +205,24 @@ def _is_pointwise(operator: Any) -> bool:
     if name.endswith("out") and plain in packet.overloads():
         operator = getattr(packet, plain)
     return _TAG.pointwise in operator.tags
+
+
+def _is_known_to_have_kernels(packet: str, operands: Sequence[Any]) -> bool:
+    """Whether eager takes these types of operands, so that they need not be tried out.
+
+    On a GPU the first call of each kernel of PyTorch's loads it, 2 to 10 ms.
+    """
+    if any(type(v) is str for v in operands):
+        return False  # a way of rounding, for example, that there is not
+    given = (
+        v if isinstance(v, torch.dtype) else getattr(v, "dtype", None) for v in operands
+    )
+    dtypes = {d for d in given if d is not None}
+    if packet in _QUIET_OF_WHOLE:
+        return all(_is_common(d) or d in _WHOLE for d in dtypes)
+    if packet == "masked_fill":
+        dtypes.discard(torch.bool)
+    return packet in _QUIET_POINTWISE and all(map(_is_common, dtypes))
 
 
 def _is_checked_by_device(tensors: Sequence[torch.Tensor]) -> bool:
