@@ -72,6 +72,7 @@ def _load(collecting: bool) -> None:
     if on_gpu:
         for name in ON_GPU:
             importlib.import_module(name)
+    importlib.import_module("srcjit.passes.evaluate.tensors").operations()
     # So that nobody asks for the C++ compiler meanwhile, a second time.
     building.join()
     if collecting:
