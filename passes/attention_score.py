@@ -7,6 +7,8 @@ Scores behind a soft cap are bounded, so that no weight is a denormal number, un
     >>> capped = op("mul", op("tanh", product), Const(30.0, torch.float32))
     >>> magnitude(capped), magnitude(product)
     (30.0, None)
+    >>> may_hide(capped)
+    False
 
 Values that are rounded to bfloat16 and only used as float32 again stay float32 in the text, two
 rounded by one instruction:
@@ -14,6 +16,17 @@ rounded by one instruction:
     >>> narrow = cast(product, torch.bfloat16)
     >>> score = op("abs", cast(narrow, torch.float32))
     >>> round_trips(tuple(walk([score])), product) == {narrow}
+    True
+
+What is rounded twice, before and behind a product with a number that a bfloat16 holds, is one
+product of bfloat16 numbers:
+
+    >>> score = op("mul", cast(narrow, torch.float32), Const(30.0, torch.float32))
+    >>> rounded = cast(score, torch.bfloat16)
+    >>> products = products_of_pairs(
+    ...     {narrow, rounded}, tuple(walk([cast(rounded, torch.float32)]))
+    ... )
+    >>> products == {rounded: (narrow, 30.0)}
     True
 """
 
@@ -69,6 +82,14 @@ def _bound(v: Value, bounds: dict[Value, float | None]) -> float | None:
     return None
 
 
+def may_hide(score: Value) -> bool:
+    """Whether a bounded score may be -inf, as where a mask hides a position."""
+    return any(
+        isinstance(v, Const) and not math.isfinite(float(v.value))
+        for v in walk([score])
+    )
+
+
 def round_trips(values: Sequence[Value], product: Value) -> set[Value]:
     """Conversions of float32 to bfloat16 that only conversions back use.
 
@@ -76,12 +97,10 @@ def round_trips(values: Sequence[Value], product: Value) -> set[Value]:
         values: All of a score function, operands before their users.
         product: What scores are computed from; what does not depend on it is left alone.
     """
-    depends, users = {product}, dict[Value, list[Value]]()
+    depends, users = {product}, _users(values)
     for v in values:
         if not depends.isdisjoint(v.operands):
             depends.add(v)
-        for operand in v.operands:
-            users.setdefault(operand, []).append(v)
     return {
         v
         for v in values
@@ -90,6 +109,44 @@ def round_trips(values: Sequence[Value], product: Value) -> set[Value]:
         and users.get(v)
         and all(_is_cast(u, torch.bfloat16, torch.float32) for u in users[v])
     }
+
+
+def products_of_pairs(
+    rounded: set[Value], values: Sequence[Value]
+) -> dict[Value, tuple[Value, float]]:
+    """Of round trips, products of another with a number, and that other, which only they use.
+
+    Args:
+        rounded: What `round_trips` found.
+        values: All of the score function.
+    """
+    users = _users(values)
+    found: dict[Value, tuple[Value, float]] = {}
+    for v in values:
+        product = v.operands[0] if v in rounded else None
+        if not (isinstance(product, Op) and product.name == "mul"):
+            continue
+        wide, factor = product.args
+        if isinstance(wide, Const):
+            wide, factor = factor, wide
+        if not (
+            _is_cast(wide, torch.bfloat16, torch.float32) and isinstance(factor, Const)
+        ):
+            continue
+        (narrow,), number = wide.operands, float(factor.value)
+        exact = torch.tensor(number, dtype=torch.bfloat16).item() == number
+        alone = [users[x] for x in (narrow, wide, product)] == [[wide], [product], [v]]
+        if exact and alone and narrow in rounded and narrow not in found:
+            found[v] = narrow, number
+    return found
+
+
+def _users(values: Sequence[Value]) -> dict[Value, list[Value]]:
+    users: dict[Value, list[Value]] = {}
+    for v in values:
+        for operand in v.operands:
+            users.setdefault(operand, []).append(v)
+    return users
 
 
 def rounds_pairs(device: torch.device) -> bool:

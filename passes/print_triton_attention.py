@@ -31,7 +31,14 @@ import sympy
 import torch
 
 from .attention_form import Attention, Visible, visible
-from .attention_score import LARGEST, magnitude, round_trips, rounds_pairs
+from .attention_score import (
+    LARGEST,
+    magnitude,
+    may_hide,
+    products_of_pairs,
+    round_trips,
+    rounds_pairs,
+)
 from .loops import Buffer, Expr, Kernel, Label, Op, Reduce, ScalarArg
 from .print_triton import Launch, TritonText
 from .print_triton_axes import static
@@ -143,6 +150,8 @@ class _Printer(Expressions):
             if rounds_pairs(attention.output.device)
             else set()
         )
+        self.products = products_of_pairs(self.rounded, attention.values)
+        self.factors = {narrow for narrow, _ in self.products.values()}
         self.seen = visible(
             attention.score, attention.rows.symbol, attention.columns.symbol
         )
@@ -234,6 +243,12 @@ class _Printer(Expressions):
     def _operation(self, value: Op) -> Text:
         if value.name == "cast":
             (source,) = value.args
+            if value in self.products:
+                narrow, factor = self.products[value]
+                self.library.add("round_times_bf16")
+                return f"round_times_bf16({self.known[narrow][0]}, {factor})", ATOM
+            if value in self.factors:
+                return self.known[source]
             if value in self.rounded:
                 self.library.add("round_bf16")
                 return f"round_bf16({self.known[source][0]})", ATOM
@@ -339,22 +354,30 @@ class _Printer(Expressions):
             lines.append(f'{score} = tl.where({j_live}, {score}, float("-inf"))')
         bound = magnitude(self.attention.score)
         bounded = bound is not None and bound <= LARGEST
+        higher, weight, fading = map(self.names, ("higher", "weight", "fading"))
+        lowering = [f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1))"]
+        shift = higher
+        if not bounded or may_hide(self.attention.score):
+            shift = self.names("shift")
+            lowering.append(
+                f'{shift} = tl.where({higher} == float("-inf"), 0.0, {higher})'
+            )
         # No weight is a denormal number, or the instruction that keeps those is called.
-        exp, scaled = (
-            ("exp_of_term", "{}") if bounded else ("exp2_f32", f"({{}}) * {LOG2_E}")
-        )
-        self.library.add(exp)
-        higher, weight, fading, shift = map(
-            self.names, ("higher", "weight", "fading", "shift")
-        )
+        if bounded:
+            self.library |= {"exp_minus", "exp_of_term"}
+            weights = f"exp_minus({score}, {shift}[:, None])"
+            faded = f"exp_of_term({self.peak} - {shift})"
+        else:
+            self.library.add("exp2_f32")
+            weights = f"exp2_f32(({score} - {shift}[:, None]) * {LOG2_E})"
+            faded = f"exp2_f32(({self.peak} - {shift}) * {LOG2_E})"
         narrow = self._factor(f"{weight}.to({TL[self.attention.value.dtype]})")
         value_mask = self._value_mask(start, partial)
         value_live = self._factor(load_text(self.values, value_mask))
         lines += [
-            f"{higher} = tl.maximum({self.peak}, tl.max({score}, 1))",
-            f'{shift} = tl.where({higher} == float("-inf"), 0.0, {higher})',
-            f"{weight} = {exp}({scaled.format(f'{score} - {shift}[:, None]')})",
-            f"{fading} = {exp}({scaled.format(f'{self.peak} - {shift}')})",
+            *lowering,
+            f"{weight} = {weights}",
+            f"{fading} = {faded}",
             f"{self.total} = {self.total} * {fading} + tl.sum({weight}, 1)",
             f"{self.mixed} = tl.dot({narrow}, {value_live}, "
             f"{self.mixed} * {fading}[:, None]{tf32})",

@@ -55,10 +55,10 @@ LONGEST_EXPRESSION = 60
 """Characters beyond which a part of an expression gets a name."""
 
 LIBRARY = (
-    "exp2_f32 exp_f32 exp_of_term floor_divide fmax fmin libdevice log_f32 max_with_index "
-    "min_with_index online_max online_scale online_sum online_weighted_sum reduce_all reduce_any "
-    "reduce_argmax reduce_argmin reduce_max reduce_min reduce_prod remainder round_bf16 rsqrt_f32 "
-    "tanh_to_bf16 to_tf32"
+    "exp2_f32 exp_f32 exp_minus exp_of_term floor_divide fmax fmin libdevice log_f32 "
+    "max_with_index min_with_index online_max online_scale online_sum online_weighted_sum reduce_all reduce_any "
+    "reduce_argmax reduce_argmin reduce_max reduce_min reduce_prod remainder round_bf16 "
+    "round_times_bf16 rsqrt_f32 tanh_to_bf16 to_tf32"
 ).split()
 """Names that texts use from `srcjit.runtime.triton_library`."""
 

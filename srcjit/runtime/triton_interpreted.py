@@ -161,7 +161,11 @@ libdevice = SimpleNamespace(
 exp_f32, exp2_f32, rsqrt_f32 = libdevice.exp, libdevice.exp2, libdevice.rsqrt
 log_f32 = libdevice.log
 tanh_to_bf16, exp_of_term = libdevice.tanh, libdevice.exp
+exp_minus = _elementwise(lambda x, largest: torch.exp(x - largest))
 round_bf16 = _elementwise(lambda x: x.to(torch.bfloat16).to(x.dtype))
+round_times_bf16 = _elementwise(
+    lambda x, factor: (x.to(torch.bfloat16) * factor.to(torch.bfloat16)).to(x.dtype)
+)
 fmax = _elementwise(torch.fmax)
 fmin = _elementwise(torch.fmin)
 reduce_max = _reduction(torch.amax)

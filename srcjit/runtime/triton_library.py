@@ -33,6 +33,7 @@ from .triton_float8 import (
 __all__ = [
     "exp2_f32",
     "exp_f32",
+    "exp_minus",
     "exp_of_term",
     "floor_divide",
     "fmax",
@@ -55,6 +56,7 @@ __all__ = [
     "reduce_prod",
     "remainder",
     "round_bf16",
+    "round_times_bf16",
     "rsqrt_f32",
     "tanh_to_bf16",
     "to_e4m3fn",
@@ -117,6 +119,7 @@ if triton.knobs.runtime.interpret:
     from .triton_interpreted import (
         exp2_f32,
         exp_f32,
+        exp_minus,
         exp_of_term,
         fmax,
         fmin,
@@ -130,6 +133,7 @@ if triton.knobs.runtime.interpret:
         reduce_min,
         reduce_prod,
         round_bf16,
+        round_times_bf16,
         rsqrt_f32,
         tanh_to_bf16,
     )
@@ -139,9 +143,11 @@ else:
     from .triton_ptx import (
         exp2_f32,
         exp_f32,
+        exp_minus,
         exp_of_term,
         log_f32,
         round_bf16,
+        round_times_bf16,
         rsqrt_f32,
         tanh_to_bf16,
     )

@@ -2,8 +2,9 @@
 
 One function of libdevice in a kernel makes Triton read and link all of it, a quarter of the
 time that it takes for a small kernel. Those that are in most kernels (norms, softmax, SiLU,
-attention, losses) are a few instructions: here they are, the same bits. `tanh_to_bf16` and
-`exp_of_term` are faster than libdevice's and less accurate, where nobody can see it.
+attention, losses) are a few instructions: here they are, the same bits. `tanh_to_bf16`,
+`exp_of_term` and `exp_minus` are faster than libdevice's and less accurate, where nobody can
+see it.
 """
 
 # mypy: disable-error-code="no-untyped-def,untyped-decorator,no-untyped-call"
@@ -153,6 +154,34 @@ def round_bf16(x):
 
 
 @triton.jit
+def round_times_bf16(x, factor):
+    """round_bf16(round_bf16(x) * factor) of a factor that a bfloat16 holds.
+
+    The product of two bfloat16 numbers, two by one instruction; a sum with -0.0 keeps it.
+    """
+    return tl.inline_asm_elementwise(
+        """
+        {
+        .reg .b32 both, low, high, factor, none;
+        cvt.rn.bf16x2.f32 both, $3, $2;
+        cvt.rn.bf16x2.f32 factor, $5, $4;
+        mov.b32 none, 0x80008000;
+        fma.rn.bf16x2 both, both, factor, none;
+        shl.b32 low, both, 16;
+        and.b32 high, both, 0xFFFF0000;
+        mov.b32 $0, low;
+        mov.b32 $1, high;
+        }
+        """,
+        "=f,=f,f,f,f,f",
+        [x, factor],
+        dtype=tl.float32,
+        is_pure=True,
+        pack=2,
+    )
+
+
+@triton.jit
 def exp_of_term(x):
     """exp of a number that is not above 0, for a sum of such that has a term of 1.
 
@@ -160,3 +189,15 @@ def exp_of_term(x):
     the sum, and 0 where the result would be denormal.
     """
     return _instruction(x * 1.4426950408889634, "ex2.approx.ftz.f32 $0, $1;")
+
+
+@triton.jit
+def exp_minus(x, largest):
+    """exp(x - largest), likewise, where both are some tens at most in magnitude.
+
+    One FMA in place of a difference and a product: off by |x| such units once more.
+    """
+    scale: tl.constexpr = 1.4426950408889634
+    return _instruction(
+        tl.fma(x, scale, largest * -scale), "ex2.approx.ftz.f32 $0, $1;"
+    )

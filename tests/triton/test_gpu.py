@@ -114,3 +114,45 @@ def test_round_bf16_of_every_float32() -> None:
         launch(kernel, 2**18, x, y, BLOCK=1024)
         same = y.view(torch.int32) == x.bfloat16().float().view(torch.int32)
         assert bool((same | (x.isnan() & y.isnan())).all())
+
+
+@pytest.mark.parametrize("factor", [30.0, -0.0, 1.5 * 2.0**-100, 2.0**100])
+def test_products_of_every_bfloat16(factor: float) -> None:
+    """Two at once, rounded before and behind, as one by one."""
+    text = (
+        "import triton\nimport triton.language as tl\n"
+        "from srcjit.runtime.triton_library import round_times_bf16\n\n"
+        "@triton.jit\n"
+        "def times(x_ptr, y_ptr, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        f"    tl.store(y_ptr + i, round_times_bf16(tl.load(x_ptr + i), {factor}))\n"
+    )
+    # Every bfloat16, and between each two of them what a float32 holds more.
+    bits = torch.arange(2**16, dtype=torch.int32, device="cuda") << 16
+    x = torch.cat([bits, bits + 0x7FFF, bits + 0x8000, bits + 1]).view(torch.float32)
+    y = torch.empty_like(x)
+    launch(load_text(text, "<times>").times, x.numel() // 1024, x, y, BLOCK=1024)
+    expected = (x.bfloat16() * torch.tensor(factor).bfloat16().cuda()).float()
+    same = y.view(torch.int32) == expected.view(torch.int32)
+    assert bool((same | (expected.isnan() & y.isnan())).all())
+
+
+def test_exp_of_a_difference() -> None:
+    """Off by some units in the last place of a weight of 1, as far as scores go."""
+    text = (
+        "import triton\nimport triton.language as tl\n"
+        "from srcjit.runtime.triton_library import exp_minus\n\n"
+        "@triton.jit\n"
+        "def weights(x_ptr, peak_ptr, y_ptr, BLOCK: tl.constexpr):\n"
+        "    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    tl.store(y_ptr + i, exp_minus(tl.load(x_ptr + i), tl.load(peak_ptr + i)))\n"
+    )
+    peak = torch.rand(2**20, device="cuda") * 86 - 43
+    x = torch.minimum(torch.rand_like(peak) * 86 - 43, peak)
+    x[::64], x[1::64] = peak[::64], -torch.inf
+    y = torch.empty_like(x)
+    launch(load_text(text, "<exp>").weights, 2**10, x, peak, y, BLOCK=1024)
+    expected = torch.exp(x.double() - peak.double())
+    assert float((y - expected).abs().max()) < 86 * 2.0**-24
+    far = ((y - expected).abs() / expected)[expected > 1e-37]
+    assert float(far.max()) < 3 * 86 * 2.0**-24
