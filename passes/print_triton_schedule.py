@@ -399,7 +399,7 @@ def _walk(kernel: Kernel, outer: Group, inner: Group) -> Schedule:
         dear = _dear_values(kernel)
         # The more registers an element takes, the fewer a thread has at a time.
         widest = 8192 if forms or dear == 0 else 4096 if dear < 3 else 2048
-        block, warps = min(widest, power_of_two(length)), 4 if forms else 16
+        block, warps = min(widest, power_of_two(length)), 8 if forms else 16
     else:
         # The row is read again: few rows at a time, so that they stay in the L2 cache.
         streams = len(levels) + len(_inner_loads(kernel))
