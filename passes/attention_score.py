@@ -134,7 +134,8 @@ def products_of_pairs(
         ):
             continue
         (narrow,), number = wide.operands, float(factor.value)
-        exact = torch.tensor(number, dtype=torch.bfloat16).item() == number
+        # A kernel's literal of -0.0 is 0.0.
+        exact = number and torch.tensor(number, dtype=torch.bfloat16).item() == number
         alone = [users[x] for x in (narrow, wide, product)] == [[wide], [product], [v]]
         if exact and alone and narrow in rounded and narrow not in found:
             found[v] = narrow, number
