@@ -3,7 +3,9 @@
 Kernels in C++ of some composite operators take symbolic sizes for numbers, so recording asks
 for those in Python (`enable_python_dispatcher`). With them come decompositions of operators
 that have a kernel: resizing, shrinking, margin losses. These round elsewhere, and make NaN of
-infinities; whether sizes are known must not change what is computed. They are set aside:
+infinities; whether sizes are known must not change what is computed. They are set aside.
+Rules that draw other random numbers than eager's kernels have others in their place: that of
+`dropout` draws for a probability of 1, and those of recurrent layers forget their dropout.
 
 Before (what is recorded of `F.softshrink(x)`):    After:
 
@@ -44,6 +46,9 @@ OTHERS = (
     "hardshrink softshrink multi_margin_loss multilabel_margin_loss_forward".split()
 )
 """Further operators with a decomposition where autograd stands."""
+
+RECURRENT = "rnn_tanh rnn_relu gru lstm".split()
+"""Operators of several layers, between which values are dropped."""
 
 _lock = threading.RLock()
 
@@ -95,7 +100,12 @@ def _replaced() -> dict[Any, Any]:
     """Operators whose decompositions are set aside, and what stands there instead."""
     import torch._decomp  # noqa: F401 (registers them)
 
-    found: dict[Any, Any] = {}
+    found: dict[Any, Any] = {aten.dropout.default: _dropout}
+    for name in RECURRENT:
+        packet = getattr(aten, name)
+        for op, before in ((packet.input, 1), (packet.data, 2)):
+            rule = op.py_kernels[_KEYS[1]]
+            found[op] = functools.partial(_layer_by_layer, rule, before)
     for name in (*RESIZING, *OTHERS):
         packet = getattr(aten, name, None)
         if packet is None:
@@ -114,3 +124,52 @@ def _resized(op: Any, x: torch.Tensor, output_size: Any, *rest: Any) -> Any:
     size_of: Any = decompositions.upsample_compute_output_size
     size = size_of(x.size(), output_size, factors)
     return op(x, size, *corners, *(factors or [None] * (x.dim() - 2)))
+
+
+def _dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    """What PyTorch's kernel in C++ does."""
+    if p == 0 or not train:
+        return x
+    if p == 1:
+        return x * x.new_zeros(())
+    if x.device.type != "cpu":
+        kept: torch.Tensor = aten.native_dropout(x, p, train)[0]
+        return kept
+    if not 0 < p < 1:
+        raise RuntimeError(
+            f"dropout probability has to be between 0 and 1, but got {p}"
+        )
+    return x * torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
+
+
+def _layer_by_layer(rule: Any, before: int, *args: Any) -> tuple[torch.Tensor, ...]:
+    """Runs a rule for each of the layers, with dropout between them.
+
+    Args:
+        rule: PyTorch's, which has no dropout between layers.
+        before: Number of the arguments before the hidden states. The first of them is the
+            input.
+        args: The operator's.
+    """
+    given, (hidden, weights, biases, layers, p, train, *rest) = (
+        args[:before],
+        args[before:],
+    )
+    if layers == 1 or p == 0 or not train:
+        results: tuple[torch.Tensor, ...] = rule(*args)
+        return results
+    states = [hidden] if isinstance(hidden, torch.Tensor) else list(hidden)
+    x, sizes = given[0], given[1:]
+    directions = 2 if rest[0] else 1
+    parts: list[list[torch.Tensor]] = [[] for _ in states]
+    for layer in range(layers):
+        if layer:
+            x = torch.dropout(x, p, True)
+        first = [s.narrow(0, layer * directions, directions) for s in states]
+        start = first[0] if isinstance(hidden, torch.Tensor) else first
+        own = len(weights) // layers
+        w = weights[layer * own : (layer + 1) * own]
+        x, *last = rule(x, *sizes, start, w, biases, 1, 0.0, train, *rest)
+        for part, state in zip(parts, last, strict=True):
+            part.append(state)
+    return (x, *(torch.cat(part) for part in parts))

@@ -45,3 +45,35 @@ def test_gradients_of_symbolic_sizes() -> None:
         (expected,) = torch.autograd.grad(loss(x), x)
         (got,) = torch.autograd.grad(jitted(x), x)
         torch.testing.assert_close(got, expected)
+
+
+DRAWING: dict[str, Callable[[Tensor], Tensor]] = {
+    "dropout": lambda x: F.dropout(x, 0.4),
+    "dropout of all": lambda x: F.dropout(x, 1.0),
+    "dropout of nothing": lambda x: F.dropout(x, 0.4)[:0] + F.dropout(x[:0], 0.4),
+}
+
+
+def _same_draws(function: Callable[[Tensor], Tensor], *shapes: tuple[int, ...]) -> None:
+    jitted = srcjit.jit(function, dynamic=True)
+    for shape in shapes:
+        ends = []
+        for call in (function, jitted):
+            torch.manual_seed(3)
+            x = torch.randn(shape, requires_grad=True)
+            y = call(x)
+            (gradient,) = torch.autograd.grad(y.square().sum(), x)
+            ends.append((y, gradient, torch.rand(())))
+        torch.testing.assert_close(ends[1], ends[0])
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_symbolic_sizes_draw_the_same_numbers(name: str) -> None:
+    _same_draws(DRAWING[name], (2, 3), (4, 5))
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.GRU, torch.nn.LSTM])
+@pytest.mark.parametrize("p", [0.3, 1.0])
+def test_dropout_between_recurrent_layers(kind: type, p: float) -> None:
+    layers = kind(3, 4, 2, dropout=p, bidirectional=True, batch_first=True)
+    _same_draws(lambda x: layers(x)[0] + layers(x)[1][0].sum(), (2, 3, 3), (4, 3, 3))
