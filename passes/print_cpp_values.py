@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import sympy
@@ -208,6 +208,23 @@ def index_text(index: Expr, names: Mapping[sympy.Symbol, str] | None = None) -> 
     return Text(f"{left.within(_MUL)} {sign} {right.within(_MUL + 1)}", _MUL)
 
 
+def _is_condition(value: Value) -> bool:
+    """Whether a number is made of conditions, constants and indices: `(a > 0) % 5`."""
+
+    def parts(value: Value) -> Iterator[bool]:
+        if value.dtype is torch.bool:
+            yield True
+        elif isinstance(value, Op):
+            chosen = value.args[1:] if value.name == "where" else value.args
+            found = {p for part in chosen for p in parts(part)}
+            # A choice between constants is the condition, times a number.
+            yield from found or {True}
+        elif not isinstance(value, Const | IndexValue):
+            yield False
+
+    return set(parts(value)) == {True}
+
+
 def _term_key(term: Expr) -> tuple[bool, int, int, str]:
     """Sorts the terms of an index: large strides first, plain numbers last."""
     number, rest = term.as_coeff_mul()
@@ -267,7 +284,10 @@ class Printer:
     def _load(self, load: Load, masked: bool = True) -> Text:
         names = dict(self._symbols)
         for place in load.indirect:
-            names[place.symbol] = self.of(place.value).within(_MUL + 1)
+            text = self.of(place.value).within(_MUL + 1)
+            if _is_condition(place.value):
+                text = f"position({text})"
+            names[place.symbol] = text
         text = (
             f"{self._buffers[load.buffer.name]}[{index_text(load.index, names).text}]"
         )

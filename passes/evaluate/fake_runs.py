@@ -45,6 +45,7 @@ def run(
     )
     if (reason := eager_raises(name, args, kwargs.get("out"))) is not None:
         raise Break("SJ030", f"`{name}` raises RuntimeError: {reason}")
+    _refuse_powers(name, args)
     try:
         targets = writes.written(name, args, kwargs)
         writes.check(name, targets, args, kwargs)
@@ -131,3 +132,12 @@ def _refuse_layouts(name: str, result: Any) -> None:
     elif isinstance(result, (tuple, list)):
         for item in result:
             _refuse_layouts(name, item)
+
+
+def _refuse_powers(name: str, args: Any) -> None:
+    """Breaks at a power of bools, which eager leaves bools and fakes make int64."""
+    if name.strip("_") not in ("pow", "rpow", "ipow"):
+        return
+    dtypes = {a.dtype if isinstance(a, torch.Tensor) else type(a) for a in args}
+    if torch.bool in dtypes and dtypes <= {torch.bool, bool}:
+        raise Break("SJ105", f"fake tensors give `{name}` of bools another dtype")

@@ -143,6 +143,8 @@ def _add(b: Builder, x: Any, y: Any, alpha: Any, name: str) -> Definition:
     if b.fake.dtype is torch.bool:
         if name == "sub":
             raise NoLoopForm("eager refuses to subtract bools")
+        if not known_number(alpha):
+            return apply(b, lambda u, v: u, x, y)
         return apply(b, lambda u, v: op("bitwise_or", u, v), x, y)
     # The CPU kernel takes numbers in the tensor's dtype, the CUDA kernel in float32.
     rounded = b.fake.device.type == "cpu"

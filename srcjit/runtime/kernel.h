@@ -119,6 +119,13 @@ template <typename T> INLINE T floordiv(T a, T b) {
 }
 template <typename T> INLINE T mod(T a, T b) { return (T)(a - floordiv(a, b) * b); }
 
+// Where an element is, of a condition. Of `x[2 * (a > 0)]` gcc 12 gathers -2 where the condition holds:
+// in vectors that is -1. It must not see it.
+INLINE long position(long n) {
+    asm("" : "+r"(n));
+    return n;
+}
+
 template <typename T> INLINE T shl(T a, T b) {
     bool fits = b >= 0 && (unsigned long)b < 8 * sizeof(T);
     return fits ? (T)(a << b) : (T)0;

@@ -118,13 +118,21 @@ def _interpreted_launcher(
     kernel: Any, constants: dict[str, Any]
 ) -> Callable[..., None]:
     from . import triton_library  # teaches the interpreter how a GPU rounds
+    from .triton_interpreted import float_argument
 
     assert triton_library.libdevice
+    types = kernel.fn.__annotations__
 
     def run(grid: Grid, *args: Any) -> None:
         grid = grid if isinstance(grid, tuple) else (grid,)
         if all(grid):
-            kernel[grid](*map(_as_bytes, args), **constants)
+            given = [
+                float_argument(a, types.get(name, "fp32"))
+                if isinstance(a, float)
+                else _as_bytes(a)
+                for a, name in zip(args, kernel.arg_names, strict=False)
+            ]
+            kernel[grid](*given, **constants)
 
     return run
 

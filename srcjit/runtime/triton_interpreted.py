@@ -55,6 +55,14 @@ _interpreter_dot = InterpreterBuilder.create_dot
 InterpreterBuilder.create_dot = _dot_as_hardware
 
 
+def float_argument(value: float, name: str) -> Any:
+    """A number as the scalar that a kernel gets; the interpreter leaves it a Python float."""
+    wide = name == "fp64"
+    data = numpy.array([value], dtype=numpy.float64 if wide else numpy.float32)
+    kind = tl.float64 if wide else tl.float32
+    return tl.tensor(TensorHandle(data, kind), kind)
+
+
 def _spread_as_typed(self: Any, block: Any, x: Any) -> Any:
     """The interpreter's splat, which makes floats of what a comparison of floats gives."""
     if x.data.dtype == numpy.bool_:

@@ -12,13 +12,15 @@ import torch
 import torch.nn.functional as F
 
 import srcjit
+from srcjit.options import Options
 from srcjit.passes.functional import functionalize
 from srcjit.passes.fuse import fuse
 from srcjit.passes.indexing import as_expr
 from srcjit.passes.lower import lower
 from srcjit.passes.lowerings import gathers
+from srcjit.passes.segment import compile_segment
 from tests.backend.interpret import run_schedule
-from tests.backend.support import segment_of
+from tests.backend.support import load, segment_of
 from tests.backend.test_lowerings import run
 
 
@@ -162,3 +164,22 @@ def test_eager_raises_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gathers, "CHECKED", {"cuda"})
     function, arguments = PROGRAMS["gather"]
     run(function, *arguments, loops=False)
+
+
+def test_positions_that_are_conditions() -> None:
+    """gcc's vectors hold a condition as -1, and gather with that."""
+    x, other = torch.arange(400.0).view(8, 50), torch.arange(50.0) % 3
+
+    def chosen(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            x[(y > 1).long(), 0],
+            x[:, 0].index_select(0, (y > 1).long()),
+            x[torch.where(y > 1, 3, 0), 1],
+            x.gather(0, (x > 60).long()),
+            x.t().gather(0, (x.t() > 60).long() % 5),
+        )
+
+    code = compile_segment(segment_of(chosen, x, other), Options(target="cpp"))
+    assert "torch.ops" not in code.function
+    for found, wanted in zip(load(code)(x, other), chosen(x, other), strict=True):
+        assert torch.equal(found, wanted)

@@ -489,3 +489,21 @@ def test_losses_check_their_targets_on_the_cpu(target):
         srcjit.jit(loss)(x, t)
     with pytest.raises(RuntimeError, match="between 0 and 1"):
         srcjit.jit(lambda p: F.binary_cross_entropy(p * 2, p))(torch.ones(3))
+
+
+def test_bools_times_alpha() -> None:
+    x = torch.tensor([True, False, True])
+    for alpha in (0, 1, 2, True, False):
+        run(lambda a, b, n=alpha: torch.add(a, b, alpha=n), x, ~x)
+
+
+def test_powers_and_shifts_of_bools() -> None:
+    """PyTorch's fakes refuse some or say another dtype; Python computes these."""
+
+    def mixed(a: torch.Tensor) -> list[torch.Tensor]:
+        return [(a**True) + a * 2, (a << 1) + 1, a**2, a.clone().pow_(True)]
+
+    x = torch.tensor([True, False, True])
+    for found, wanted in zip(srcjit.jit(mixed)(x), mixed(x), strict=True):
+        assert found.dtype is wanted.dtype
+        assert torch.equal(found, wanted)
