@@ -127,7 +127,7 @@ def _interpreted_launcher(
         grid = grid if isinstance(grid, tuple) else (grid,)
         if all(grid):
             given = [
-                float_argument(a, types.get(name, "fp32"))
+                float_argument(a, types.get(name))
                 if isinstance(a, float)
                 else _as_bytes(a)
                 for a, name in zip(args, kernel.arg_names, strict=False)

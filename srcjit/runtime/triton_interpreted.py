@@ -55,9 +55,9 @@ _interpreter_dot = InterpreterBuilder.create_dot
 InterpreterBuilder.create_dot = _dot_as_hardware
 
 
-def float_argument(value: float, name: str) -> Any:
+def float_argument(value: float, annotation: Any) -> Any:
     """A number as the scalar that a kernel gets; the interpreter leaves it a Python float."""
-    wide = name == "fp64"
+    wide = str(annotation).endswith("64")  # `tl.float64`, or that as text
     data = numpy.array([value], dtype=numpy.float64 if wide else numpy.float32)
     kind = tl.float64 if wide else tl.float32
     return tl.tensor(TensorHandle(data, kind), kind)
