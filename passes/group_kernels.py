@@ -40,6 +40,7 @@ from .loops import (
     op,
     walk,
 )
+from .interleaved import interleaved
 from .placement import Places, without_moves
 from .points import Trial, memory
 from .rounding import Casts
@@ -155,6 +156,8 @@ class _KernelMaker:
             # A GPU's threads choose at no cost, and write what is side by side.
             kernel = unrolled(kernel)
             kernel = without_moves(kernel, placed) if placed else kernel
+        else:
+            kernel = interleaved(kernel)
         return check(kernel), tuple(
             n for n in self.grouped.lowered.values if n in nodes
         )

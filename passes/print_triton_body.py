@@ -12,6 +12,7 @@ from __future__ import annotations
 import sympy
 import torch
 
+from .interleaved import is_pair
 from .loops import (
     Buffer,
     Const,
@@ -33,6 +34,7 @@ from .print_triton_values import (
     alone_text,
     const_text,
     identity,
+    index_text,
     number_text,
 )
 
@@ -90,14 +92,19 @@ class KernelPrinter(Expressions):
 
     def _print_body(self) -> None:
         late: list[str] = []
+        paired = False
         for number, statement in enumerate(self.kernel.body):
             if isinstance(statement, Reduce):
                 self._reduce(statement)
             elif statement.adds:
                 self._add(statement)
+            elif paired:
+                paired = False
             else:
                 self._load_before(statement, self.kernel.body[number:])
-                self._store(statement)
+                paired = self._store_pair(*self.kernel.body[number : number + 2])
+                if not paired:
+                    self._store(statement)
                 if not self.kernel.inner:
                     late.append(self.lines.pop())
             if len(late) == MOST_LATE:
@@ -229,6 +236,43 @@ class KernelPrinter(Expressions):
         call += f"{self._store_policy()})"
         inner = self.at.inner is not None and self.at.inner in groups
         self._line(call, None, inner=inner or statement.level == "inner")
+
+    def _store_pair(self, *statements: Reduce | Store) -> bool:
+        """Stores two results that lie side by side at once, where that is what they are."""
+        column = self.at.vectors[-1] if self.at.vectors else None
+        if column is None or len(statements) < 2 or self.kernel.inner:
+            return False
+        first, second = statements
+        if not (isinstance(first, Store) and isinstance(second, Store)):
+            return False
+        form = self.at.index_forms[sympy.sympify(first.index)]
+        lane, every = self.at.flat[column], frozenset(self.at.vectors)
+        axes = {lane, *(a.symbol for a in column.axes)}
+        left = sympy.expand(form - 2 * lane)
+        values = [first.value, second.value]
+        if (
+            not is_pair(first, second)
+            or left.free_symbols & axes
+            or not every <= self.at.groups_of_symbols(form.free_symbols)
+            or any(
+                isinstance(v, Const) or not every <= self.at.groups(v) for v in values
+            )
+        ):
+            return False
+        even, odd = (self._text(v)[0] for v in values)
+        pairs = self.at.pairs(column)
+        place = self.at.text(left + pairs)[0]
+        live = [self.at.mask(frozenset([g])) for g in self.at.vectors[:-1]]
+        if self.at.is_partial(column):
+            end = index_text(sympy.expand(2 * column.size), {})[0]
+            live.append(f"({self.at.symbols[pairs]} < {end})")
+        mask = " & ".join(text for text in live if text)
+        call = (
+            f"tl.store({first.buffer.name}_ptr + {place}, tl.interleave({even}, {odd})"
+            f"{f', {mask}' if mask else ''}{self._store_policy()})"
+        )
+        self._line(call, None, inner=first.level == "inner")
+        return True
 
     def _add(self, statement: Store) -> None:
         """An addition to memory to which other points may add, too."""

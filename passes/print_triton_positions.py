@@ -66,6 +66,7 @@ class Positions:
         self._name_positions()
         self.index_forms = self._index_forms()
         self.masks: dict[frozenset[Group], str] = {}
+        self.paired: dict[Group, sympy.Symbol] = {}
         self.whole = False
         self.aligned: set[Expr] = set()
         self.steps = 1
@@ -167,7 +168,7 @@ class Positions:
         order = [
             s
             for g in self.plan.groups
-            for s in (*(a.symbol for a in g.axes), self.flat.get(g))
+            for s in (*(a.symbol for a in g.axes), self.flat.get(g), self.paired.get(g))
         ]
         return index_text(form, {**self.symbols, **(extra or {})}, order)
 
@@ -237,11 +238,23 @@ class Positions:
             if group not in self.flat:
                 continue
             lines.append(self._position_line(group, gridded, program))
+            if group in self.paired:
+                lines.append(self._position_line(group, gridded, program, pairs=True))
         lines += self.derived_lines(groups)
         return lines
 
-    def _position_line(self, group: Group, gridded: list[Group], program: str) -> str:
-        name = self.symbols[self.flat[group]]
+    def pairs(self, group: Group) -> sympy.Symbol:
+        """A position that goes over a group's points twice as fast: of results in pairs."""
+        if group not in self.paired:
+            name = self.names(f"{self.symbols[self.flat[group]]}_pairs")
+            symbol = sympy.Symbol(f"{name}:pairs", integer=True, nonnegative=True)
+            self.paired[group], self.symbols[symbol] = symbol, name
+        return self.paired[group]
+
+    def _position_line(
+        self, group: Group, gridded: list[Group], program: str, pairs: bool = False
+    ) -> str:
+        name = self.symbols[(self.paired if pairs else self.flat)[group]]
         block = program
         if group in gridded:
             after = gridded[gridded.index(group) + 1 :]
@@ -255,10 +268,11 @@ class Positions:
             block = f"{block}{wide}" if block == program else f"({block}){wide}"
         if group not in self.vectors:
             return f"{name} = {block if group in gridded else 0}"
-        lanes = f"tl.arange(0, {self.blocks[group]}){self.lane_suffix(group)}"
+        size = f"2 * {self.blocks[group]}" if pairs else self.blocks[group]
+        lanes = f"tl.arange(0, {size}){self.lane_suffix(group)}"
         if group not in gridded:
             return f"{name} = {lanes}"
-        return f"{name} = {block} * {self.blocks[group]} + {lanes}"
+        return f"{name} = {block} * {f'({size})' if pairs else size} + {lanes}"
 
     def _kernel_count(self, group: Group) -> str:
         if static(group.size) is not None:

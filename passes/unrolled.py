@@ -42,7 +42,7 @@ def unrolled(kernel: Kernel) -> Kernel:
         for axis in kernel.outer:
             parts = _parts(kernel, axis)
             if parts and len(parts) * len(kernel.values) <= MAX_VALUES:
-                kernel, changed = _apart(kernel, axis, parts), True
+                kernel, changed = apart(kernel, axis, parts), True
                 break
     return kernel
 
@@ -108,8 +108,8 @@ def _works(value: Value) -> bool:
     return isinstance(value, Load) or (isinstance(value, Op) and value.name != "cast")
 
 
-def _apart(kernel: Kernel, axis: Axis, parts: Sequence[Expr]) -> Kernel:
-    """The kernel with a copy of each statement for each of the parts of an axis."""
+def apart(kernel: Kernel, axis: Axis, parts: Sequence[Expr]) -> Kernel:
+    """Returns the kernel with a copy of each statement for each of the parts of an axis."""
     stores = [s for s in kernel.body if isinstance(s, Store)]
     left = axis.size / len(parts)
     outer = tuple(

@@ -75,6 +75,31 @@ def counting(name: str = "counting", count: int = 37) -> Case:
     return Case(check(Kernel(name, (i,), (k,), body)), {"x": x}, results)
 
 
+def pairs(dtype: torch.dtype, rows: int, columns: int, gap: int = 0) -> Case:
+    """y = stack([a + w, a * w], -1) and z = stack([a, -a], -1), as pairs of stores."""
+    a, w = torch.randn(rows, columns).to(dtype), torch.randn(columns).to(dtype)
+    a.view(-1)[:4] = torch.tensor([math.nan, math.inf, -0.0, 3e38]).to(dtype)
+    y = torch.empty(rows, 2 * columns + gap, dtype=dtype)[:, : 2 * columns]
+    z = torch.empty(rows, 2 * columns, dtype=dtype)
+    y.copy_(torch.stack([a + w, a * w], -1).flatten(1))
+    z.copy_(torch.stack([a, -a], -1).flatten(1))
+    i, j = axis("i", rows), axis("j", columns)
+    loaded = cast(Load(buffer("a", a), columns * i.symbol + j.symbol), torch.float32)
+    weight = cast(Load(buffer("w", w), j.symbol), torch.float32)
+    body = [
+        Store(
+            buffer(name, t), t.stride(0) * i.symbol + 2 * j.symbol + n, cast(v, dtype)
+        )
+        for name, t, values in (
+            ("y", y, (op("add", loaded, weight), op("mul", loaded, weight))),
+            ("z", z, (loaded, op("neg", loaded))),
+        )
+        for n, v in enumerate(values)
+    ]
+    kernel = Kernel("pairs", (i, j), (), tuple(body))
+    return Case(check(kernel), {"a": a, "w": w}, {"y": y, "z": z})
+
+
 # --- shapes ---------------------------------------------------------------------------------
 
 
@@ -394,6 +419,11 @@ def _sweep() -> dict[str, Callable[[], Case]]:
             cases[name] = partial(
                 reduce_rows, kind, rows, columns, dtype, transposed=transposed
             )
+    for dtype, *sizes in (
+        (torch.float32, 9, 100), (torch.bfloat16, 33, 128), (torch.float16, 7, 64, 3),
+        (torch.bfloat16, 65, 4096), (torch.float32, 3, 1000),
+    ):  # fmt: skip
+        cases[f"pairs {dtype} {sizes}"] = partial(pairs, dtype, *sizes)
     cases["looped max"] = partial(reduce_rows, "max", 265, 33000)
     for kind in ("sum", "variance", "max", "argmax"):
         for size in (40, 20000, 2**17, 100_003):
