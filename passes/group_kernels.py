@@ -26,6 +26,7 @@ from .definitions import MAP, REDUCTION, VIEW, Addition, Definition
 from .groups import Group, Plan
 from .in_place import Targets
 from .indexing import ZERO
+from .interleaved import interleaved
 from .loops import (
     Const,
     Kernel,
@@ -40,7 +41,6 @@ from .loops import (
     op,
     walk,
 )
-from .interleaved import interleaved
 from .placement import Places, without_moves
 from .points import Trial, memory
 from .rounding import Casts
@@ -153,7 +153,7 @@ class _KernelMaker:
         kernel = Kernel("", space.outer, inner, tuple(body), self.labels)
         kernel = tidy(without_moves(kernel, placed) if placed else kernel)
         if any(d.device.type == "cpu" for d in order):
-            # A GPU's threads choose at no cost, and write what is side by side.
+            # A GPU's threads choose at no cost.
             kernel = unrolled(kernel)
             kernel = without_moves(kernel, placed) if placed else kernel
         else:
