@@ -131,6 +131,10 @@ def problems(
         for given in (scattered, dense):
             with contextlib.suppress(RuntimeError):
                 others.append(parts_of(call(given)))
+        if "norm_backward" in name and operands.x.dtype.itemsize == 2:
+            # Eager rounds sums over rows on their way.
+            exact = parts_of(call(Operands(*map(in_double, operands.tensors))))
+            others.append(tuple(p.to(o.dtype) for p, o in zip(exact, others[0])))
         if "_reshape_alias" in name:  # it means other elements in another layout
             del others[1:]
         sums = magnitudes(name, call, operands)
@@ -166,6 +170,11 @@ def magnitudes(name: str, call: Call, operands: Operands) -> torch.Tensor | None
         return None
     result = call(replace(operands, x=x))
     return result if isinstance(result, torch.Tensor) else None
+
+
+def in_double(a: torch.Tensor) -> torch.Tensor:
+    """The same values as float64, where they are floating-point numbers."""
+    return a.double() if a.is_floating_point() else a
 
 
 def one_by_one(a: torch.Tensor) -> torch.Tensor:
