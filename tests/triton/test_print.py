@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import sympy
 import torch
+from torch.utils._sympy.functions import FloorDiv
 
 from srcjit.passes.loops import (
     Axis,
@@ -30,6 +31,7 @@ from srcjit.passes.loops import (
 from srcjit.passes.print_triton import TritonText, print_kernel
 from srcjit.passes.print_triton_axes import merge_axes
 from srcjit.passes.print_triton_schedule import schedule
+from tests.backend.examples import axis
 from tests.triton.cases import CASES, shapes
 
 CUDA = torch.device("cuda:0")
@@ -347,3 +349,25 @@ def test_an_index_of_run_time_is_checked_where_memory_is_touched() -> None:
     (call,) = printed.launches
     assert call.constants["debug"] is True
     assert call.constants["sanitize_overflow"] is False
+
+
+def test_what_is_read_twice_along_a_row_is_kept() -> None:
+    """The caches keep neighbours of a row and what rows share with them, nothing else."""
+    i, j = axis("i", 512), axis("j", 1024)
+    x, w, y = buffer("x", 512, 1056), buffer("w", 1024), buffer("y", 512, 1024)
+    at, out = 1056 * i.symbol + j.symbol, 1024 * i.symbol + j.symbol
+
+    def kept(*indices: sympy.Expr) -> list[str]:
+        value = Load(w, j.symbol)
+        for index in indices:
+            value = op("add", value, Load(x, index))
+        kernel = check(Kernel("sums", (i, j), (), (Store(y, out, value),)))
+        lines = print_kernel(kernel).text.splitlines()
+        kept = (re.findall(r"(\w)_ptr.*evict_last", line) for line in lines)
+        return [name for names in kept for name in names]
+
+    assert sorted(kept(at, at + 16)) == ["w", "x", "x"]
+    assert kept(at) == []
+    # Another row's, and what does not lie side by side.
+    assert kept(at, at + 1056) == []
+    assert kept(at, 1056 * i.symbol + FloorDiv(j.symbol, 2)) == []
