@@ -240,7 +240,7 @@ class KernelPrinter(Expressions):
     def _store_pair(self, *statements: Reduce | Store) -> bool:
         """Stores two results that lie side by side at once, where that is what they are."""
         column = self.at.vectors[-1] if self.at.vectors else None
-        if column is None or len(statements) < 2 or self.kernel.inner:
+        if column not in self.at.flat or len(statements) < 2 or self.kernel.inner:
             return False
         first, second = statements
         if not (isinstance(first, Store) and isinstance(second, Store)):

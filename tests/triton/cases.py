@@ -75,6 +75,18 @@ def counting(name: str = "counting", count: int = 37) -> Case:
     return Case(check(Kernel(name, (i,), (k,), body)), {"x": x}, results)
 
 
+def alone() -> Case:
+    """Two results of no dimension."""
+    x = torch.tensor(3.0)
+    y, z = x + 1, x * 2
+    loaded = Load(buffer("x", x), sympy.Integer(0))
+    body = tuple(
+        Store(buffer(name, t), sympy.Integer(0), op(kind, loaded, f32(number)))
+        for name, t, kind, number in (("y", y, "add", 1.0), ("z", z, "mul", 2.0))
+    )
+    return Case(check(Kernel("alone", (), (), body)), {"x": x}, {"y": y, "z": z})
+
+
 def pairs(dtype: torch.dtype, rows: int, columns: int) -> Case:
     """y = stack([a + w, a * w], -1) and z = stack([a, -a], -1), as pairs of stores."""
     a, w = torch.randn(rows, columns).to(dtype), torch.randn(columns).to(dtype)
@@ -422,6 +434,7 @@ def _sweep() -> dict[str, Callable[[], Case]]:
         (torch.bfloat16, 65, 4096), (torch.float32, 3, 1000),
     ):  # fmt: skip
         cases[f"pairs {dtype} {sizes}"] = partial(pairs, dtype, *sizes)
+    cases["alone"] = alone
     cases["looped max"] = partial(reduce_rows, "max", 265, 33000)
     for kind in ("sum", "variance", "max", "argmax"):
         for size in (40, 20000, 2**17, 100_003):
